@@ -82,9 +82,9 @@ def _meant(name: str) -> str | None:
     if name.lower() in _WORKER_OPTIONS:
         return f"the option --{name.lower().replace('_', '-')} of 'tenure worker'"
     names = [variable.removeprefix(_PREFIX) for variable in sorted(VARIABLES)]
-    for known in names:  # with a word more: REDIS_URL, GRACE_PERIOD
-        if name.startswith(f"{known}_") or name.endswith(f"_{known}"):
-            return _PREFIX + known
+    for candidate in names:  # with a word more: REDIS_URL, GRACE_PERIOD
+        if name.startswith(f"{candidate}_") or name.endswith(f"_{candidate}"):
+            return _PREFIX + candidate
     close = get_close_matches(name, names, 1, _SIMILAR)
     return _PREFIX + close[0] if close else None
 
@@ -116,12 +116,12 @@ def default_store_problem(environ: Mapping[str, str], *, is_terminal: bool) -> s
     )
 
 
-def reaches(scope: Scope, wanted: Scope) -> bool:
+def reaches(scope: Scope, required: Scope) -> bool:
     """Whether a store of this scope reaches as far as wanted."""
-    return SCOPES.index(scope) >= SCOPES.index(wanted)
+    return SCOPES.index(scope) >= SCOPES.index(required)
 
 
-def scope_problem(url: str, scope: Scope, wanted: Scope) -> str:
+def scope_problem(url: str, scope: Scope, required: Scope) -> str:
     """Say that a store does not reach far enough, and what to use."""
     reach = {
         "process": "is seen by this process only",
@@ -132,5 +132,5 @@ def scope_problem(url: str, scope: Scope, wanted: Scope) -> str:
         "process": "one process",
         "host": "all processes of a host, such as sqlite:///file.db",
         "fleet": "all hosts of a fleet: redis://host:6379/0 or postgresql://user@host/database",
-    }[wanted]
-    return f"{url} {reach}, but scope={wanted!r} asks for a store that reaches {means}."
+    }[required]
+    return f"{url} {reach}, but scope={required!r} asks for a store that reaches {means}."

@@ -102,12 +102,12 @@ def margin(ttl: float) -> float:
     return max(0.1, 0.01 * ttl)
 
 
-def is_other_data(known: str | None, found: str) -> bool:
-    """Return whether a store whose data had the id `known` has lost it: now it is `found`.
+def is_other_data(previous: str | None, current: str) -> bool:
+    """Return whether a store whose data had the id `previous` has lost it: now it is `current`.
 
     Not if nothing was known yet.
     """
-    return known is not None and known != found
+    return previous is not None and previous != current
 
 
 def trust_until(sent: float, ttl: float) -> float:

@@ -10,7 +10,8 @@ def safe(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 

@@ -67,9 +67,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Modules that declare tasks; a worker imports them before it starts."""
 
     @classmethod
-    def read(cls, given: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+    def read(cls, options: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
         """Return the settings from keyword arguments (None: not given) and the environment."""
-        source = _Source(given, environ)
+        source = _Source(options, environ)
         return cls(
             replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
             loss_budget=source.number("loss_budget", 3, minimum=0, maximum=1000),
@@ -108,12 +108,12 @@ def usable_cores() -> int:
 class _Source:
     """Looks a setting up, and names where it came from when it is wrong."""
 
-    def __init__(self, given: Mapping[str, object], environ: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, options: Mapping[str, object], environ: Mapping[str, str]) -> None:
+        self._options = options
         self._environ = environ
 
     def _find(self, name: str, default: object) -> tuple[object, str]:
-        if (value := self._given.get(name)) is not None:
+        if (value := self._options.get(name)) is not None:
             return value, name
         variable = f"TENURE_{name.upper()}"
         if text := self._environ.get(variable):
@@ -153,7 +153,7 @@ class _Source:
         value, what = self._find(name, ())
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
-        if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, Sequence) or not all(isinstance(module, str) for module in value):
             msg = f"{what} must be a list of module names, not {value!r}."
             raise ConfigError(msg)
         return tuple(value)

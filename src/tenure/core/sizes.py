@@ -20,17 +20,17 @@ def size(value: object, what: str, *, minimum: int = 0) -> int:
 
     `what` names the argument in the message.
     """
-    found = _bytes(value)
-    if found is None:
+    count = _bytes(value)
+    if count is None:
         msg = (
             f"{what} must be a number of bytes, or text such as '512MB' (millions) or '1.5GiB' "
             f"(1024 x 1024 x 1024), not {value!r}."
         )
         raise ConfigError(msg)
-    if found < minimum:
+    if count < minimum:
         msg = f"{what} must be at least {as_size(minimum)}, not {value!r}."
         raise ConfigError(msg)
-    return found
+    return count
 
 
 def as_size(count: int) -> str:
@@ -46,5 +46,5 @@ def _bytes(value: object) -> int | None:
     parts = _TEXT.fullmatch(value.replace(" ", "").upper())
     if parts is None or parts[2] not in _UNITS:
         return None
-    found = float(parts[1]) * _UNITS[parts[2]]
-    return int(found) if math.isfinite(found) else None
+    count = float(parts[1]) * _UNITS[parts[2]]
+    return int(count) if math.isfinite(count) else None

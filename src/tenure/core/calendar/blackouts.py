@@ -150,13 +150,13 @@ def weekends(times: str, *, tz: object = "UTC", action: Action = "skip") -> Recu
 
 def daily(times: str, *, tz: object = "UTC", action: Action = "skip") -> Recurring:
     """Return a blackout such as "22:00-06:00" that begins every day."""
-    found = _recurring("daily", (0, 1, 2, 3, 4, 5, 6), times, tz, action)
-    if found.end - found.start == _DAY_MINUTES:
+    whole_day = _recurring("daily", (0, 1, 2, 3, 4, 5, 6), times, tz, action)
+    if whole_day.end - whole_day.start == _DAY_MINUTES:
         msg = (
             f"daily({times!r}) covers everything: nothing would ever run. Pause the timer instead."
         )
         raise ConfigError(msg)
-    return found
+    return whole_day
 
 
 def window(start: datetime, end: datetime, *, action: Action = "skip") -> Window:
@@ -166,8 +166,8 @@ def window(start: datetime, end: datetime, *, action: Action = "skip") -> Window
 
 def covering(blackouts: Sequence[Blackout], instant: int) -> Blackout | None:
     """Return a blackout that has `instant` inside; one that skips rather than one that defers."""
-    found = [each for each in blackouts if each.covers(instant)]
-    return next((each for each in found if each.action == "skip"), found[0] if found else None)
+    inside = [each for each in blackouts if each.covers(instant)]
+    return next((each for each in inside if each.action == "skip"), inside[0] if inside else None)
 
 
 def clear_at(blackouts: Sequence[Blackout], instant: int) -> int:
@@ -204,12 +204,12 @@ def check_blackouts(blackouts: object, rule: Rule, *, now: int) -> tuple[Blackou
     return tuple(checked)
 
 
-def _no_blackout(given: object) -> str:
-    is_text = isinstance(given, str) and _TEXT.fullmatch(given.strip())
-    hint = f" Did you mean blackout=[daily({given!r})]?" if is_text else ""
+def _no_blackout(value: object) -> str:
+    is_text = isinstance(value, str) and _TEXT.fullmatch(value.strip())
+    hint = f" Did you mean blackout=[daily({value!r})]?" if is_text else ""
     return (
         "blackout takes a list of weekdays(...), weekends(...), daily(...) and window(...), not "
-        f"{given!r}.{hint}"
+        f"{value!r}.{hint}"
     )
 
 
@@ -240,8 +240,8 @@ def _recurring(
     kind: str, days: tuple[int, ...], times: object, tz: object, action: Action
 ) -> Recurring:
     zone = zone_name(tz)
-    found = _TEXT.fullmatch(times.strip()) if isinstance(times, str) else None
-    numbers = [int(number) for number in found.groups()] if found else []
+    match = _TEXT.fullmatch(times.strip()) if isinstance(times, str) else None
+    numbers = [int(number) for number in match.groups()] if match else []
     if not numbers or not _possible(*numbers):
         msg = (
             f"{kind}() takes two times of the day, such as '22:00-06:00' (from 00:00 to 24:00), "

@@ -139,8 +139,8 @@ def _meant(expression: str) -> str:
     """Say what else it may be: a nickname without its sign, or a period."""
     if (nickname := f"@{expression.lower()}") in _NICKNAMES:
         return f" Did you mean {nickname!r}?"
-    if found := _PERIOD.fullmatch(expression):
-        return f" For a period write every='{found[1]}{found[2][0].lower()}'."
+    if period := _PERIOD.fullmatch(expression):
+        return f" For a period write every='{period[1]}{period[2][0].lower()}'."
     return ""
 
 

@@ -109,15 +109,15 @@ class Cron(Struct, frozen=True, tag="cron"):
 
         It looks at each of them, so `most` bounds what it costs.
         """
-        found = 0
+        ticks = 0
         if most > 0:
             for tick in _calendar(self.expression, self.zone).after(after):
                 if tick > upto:
                     break
-                found += 1
-                if found == most:
+                ticks += 1
+                if ticks == most:
                     break
-        return found
+        return ticks
 
     def words(self) -> str:
         """Say it to people."""
@@ -190,58 +190,58 @@ class _Calendar:
         since, tick = self._ahead
         if since <= instant < tick:
             return tick
-        found = next(self.after(instant), None)
-        if found is not None:
-            self._ahead = (instant, found)
-        return found
+        following = next(self.after(instant), None)
+        if following is not None:
+            self._ahead = (instant, following)
+        return following
 
     def last_at(self, instant: int) -> int | None:
         tick, until = self._behind
         if tick <= instant < until:
             return tick
-        found = next(self.before(instant), None)
-        if found is not None:
-            self._behind = (found, self.next_after(instant) or _NEVER)
-        return found
+        latest = next(self.before(instant), None)
+        if latest is not None:
+            self._behind = (latest, self.next_after(instant) or _NEVER)
+        return latest
 
     def after(self, instant: int) -> Iterator[int]:
         """Yield the ticks after `instant`."""
-        asked, found = 1, 0
+        read_from, wall = 1, 0
         walls: Iterator[int] = iter(())
         last = instant
         for stretch in stretches_from(self._zone, instant):
             floor = self._floor(stretch)
             if stretch.begin <= instant:
                 floor = max(floor, instant + stretch.offset)
-            if not asked <= floor <= found:
+            if not read_from <= floor <= wall:
                 walls = _walls(self._text, floor)
-                asked, found = floor, next(walls, _NEVER)
-            while found < stretch.end + stretch.offset:
-                tick = max(found - stretch.offset, stretch.begin)
+                read_from, wall = floor, next(walls, _NEVER)
+            while wall < stretch.end + stretch.offset:
+                tick = max(wall - stretch.offset, stretch.begin)
                 if tick > last:
                     last = tick
                     yield tick
-                asked, found = found + 1, next(walls, _NEVER)
-            if found == _NEVER:
+                read_from, wall = wall + 1, next(walls, _NEVER)
+            if wall == _NEVER:
                 return
 
     def before(self, instant: int) -> Iterator[int]:
         """Yield the ticks at or before `instant`, the latest first."""
-        found, asked = 1, 0
+        wall, read_below = 1, 0
         walls: Iterator[int] = iter(())
         last = instant + 1
         for stretch in stretches_back(self._zone, instant):
             ceiling = min(stretch.end, instant + 1) + stretch.offset
-            if not found < ceiling <= asked:
+            if not wall < ceiling <= read_below:
                 walls = _walls_back(self._text, ceiling)
-                asked, found = ceiling, next(walls, -_NEVER)
-            while found >= self._floor(stretch):
-                tick = max(found - stretch.offset, stretch.begin)
+                read_below, wall = ceiling, next(walls, -_NEVER)
+            while wall >= self._floor(stretch):
+                tick = max(wall - stretch.offset, stretch.begin)
                 if tick < last:
                     last = tick
                     yield tick
-                asked, found = found, next(walls, -_NEVER)
-            if found == -_NEVER:
+                read_below, wall = wall, next(walls, -_NEVER)
+            if wall == -_NEVER:
                 return
 
     def _floor(self, stretch: Stretch) -> int:

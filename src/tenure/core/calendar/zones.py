@@ -86,22 +86,22 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def _similar(name: str) -> str:
-    known = sorted(available_timezones())
-    if not known:
+    zones = sorted(available_timezones())
+    if not zones:
         return "This system has no zones at all: install the package tzdata."
     if offset := _OFFSET.fullmatch(name):
         return _told_offset(offset)
-    folded = {zone.casefold(): zone for zone in known}
+    folded = {zone.casefold(): zone for zone in zones}
     if exact := folded.get(name.casefold()):
         return f"Did you mean {exact!r}? Capitals count."
     # People know the city, not the continent: compare with the last part as well.
-    folded |= {zone.rpartition("/")[2].casefold(): zone for zone in known if "/" in zone}
-    wanted = name.casefold().replace(" ", "_")
-    near = get_close_matches(wanted, folded, n=6, cutoff=0.7)
-    near += get_close_matches(wanted.rpartition("/")[2], folded, n=6, cutoff=0.7)
-    found = list(dict.fromkeys(folded[each] for each in near))[:3]
-    if found:
-        return f"Did you mean {' or '.join(repr(zone) for zone in found)}?"
+    folded |= {zone.rpartition("/")[2].casefold(): zone for zone in zones if "/" in zone}
+    folded_name = name.casefold().replace(" ", "_")
+    near = get_close_matches(folded_name, folded, n=6, cutoff=0.7)
+    near += get_close_matches(folded_name.rpartition("/")[2], folded, n=6, cutoff=0.7)
+    similar = list(dict.fromkeys(folded[each] for each in near))[:3]
+    if similar:
+        return f"Did you mean {' or '.join(repr(zone) for zone in similar)}?"
     return "Use a name such as 'Europe/Berlin', 'America/New_York' or 'UTC'."
 
 
@@ -179,7 +179,7 @@ def _stretches(zone: str, year: int) -> tuple[Stretch, ...]:
     tz = find_zone(zone)
     begin = max(instant_of(datetime(year, 1, 1, tzinfo=UTC)), CALENDAR_BEGINS)
     end = CALENDAR_ENDS if year == 9999 else instant_of(datetime(year + 1, 1, 1, tzinfo=UTC))
-    found = []
+    stretches = []
     before, offset = _offset(tz, begin - SECOND), _offset(tz, begin)
     looked = begin
     while looked < end:
@@ -188,10 +188,10 @@ def _stretches(zone: str, year: int) -> tuple[Stretch, ...]:
             jump = _jump(tz, looked, later)
             # A jump with the new year belongs to the new year.
             if jump < end:
-                found.append(Stretch(begin, jump, before, offset))
+                stretches.append(Stretch(begin, jump, before, offset))
                 begin, before, offset = jump, offset, then
         looked = later
-    return (*found, Stretch(begin, end, before, offset))
+    return (*stretches, Stretch(begin, end, before, offset))
 
 
 def _jump(tz: ZoneInfo, early: int, late: int) -> int:

@@ -399,7 +399,7 @@ _line = msgspec.json.Decoder(AttemptLine)
 
 def write_history(attempts: Sequence[AttemptLine]) -> bytes:
     """Return the last HISTORY_MAX attempts, one line each."""
-    return b"".join(msgspec.json.encode(one) + b"\n" for one in attempts[-HISTORY_MAX:])
+    return b"".join(msgspec.json.encode(attempt) + b"\n" for attempt in attempts[-HISTORY_MAX:])
 
 
 def add_attempt(history: bytes, this: AttemptLine) -> bytes:

@@ -70,14 +70,14 @@ RETENTION_DEFAULT: Final = Kept(succeeded=_DAY, failed=7 * _DAY)
 """A result is wanted soon or never. A failure may wait for the end of a long weekend."""
 
 
-def parse_retention(given: RetentionOption | None, default: Kept, what: str = "retention") -> Kept:
+def parse_retention(option: RetentionOption | None, default: Kept, what: str = "retention") -> Kept:
     """Return what `retention=` asks for; raise ConfigError for what is no time."""
-    if given is None:
+    if option is None:
         return default
-    if not isinstance(given, Retention):
-        length = _kept(given, what)
+    if not isinstance(option, Retention):
+        length = _kept(option, what)
         return Kept(length, length)
-    parts = {"succeeded": given.succeeded, "failed": given.failed}
+    parts = {"succeeded": option.succeeded, "failed": option.failed}
     changes = {
         name: _kept(length, f"{name} of {what}")
         for name, length in parts.items()
@@ -86,12 +86,12 @@ def parse_retention(given: RetentionOption | None, default: Kept, what: str = "r
     return default._replace(**changes)
 
 
-def checked_retention(given: RetentionOption) -> RetentionOption:
+def checked_retention(option: RetentionOption) -> RetentionOption:
     """Return a retention with plain times in seconds; raise ConfigError for what is no time."""
-    if not isinstance(given, Retention):
-        return _kept(given, "retention")
-    parse_retention(given, RETENTION_DEFAULT)
-    return given
+    if not isinstance(option, Retention):
+        return _kept(option, "retention")
+    parse_retention(option, RETENTION_DEFAULT)
+    return option
 
 
 def parse_retention_text(text: str, what: str) -> RetentionOption:

@@ -93,8 +93,8 @@ class Shares:
         if not self._queues:
             return
         counts = Counter(jobs)
-        given = [place for place, name in enumerate(turn.queues) if counts[name]]
-        looked = max(given, default=-1) + 1 if is_full else len(turn.queues)
+        serving = [place for place, name in enumerate(turn.queues) if counts[name]]
+        looked = max(serving, default=-1) + 1 if is_full else len(turn.queues)
         for name in turn.queues[:looked]:
             queue = self._queues[name]
             queue.served += counts[name] / queue.weight

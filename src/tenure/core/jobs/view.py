@@ -27,7 +27,7 @@ def waits_for_its_task(record: JobRecord) -> bool:
     if record.state != "waiting":
         return False
     last = read_history(record.history)[-1:]
-    return [(one.outcome, one.error) for one in last] == [("handed back", UNKNOWN_TASK)]
+    return [(line.outcome, line.error) for line in last] == [("handed back", UNKNOWN_TASK)]
 
 
 class JobView:

@@ -249,22 +249,22 @@ def write_document(document: Charter | Standing | Freeze) -> str:
 
 def _read(text: str | Raw, kind: type[Document]) -> Document | None:
     try:
-        known = msgspec.json.decode(text, type=kind)
+        document = msgspec.json.decode(text, type=kind)
         fields = msgspec.json.decode(text, type=dict[str, Raw])
     except _MALFORMED:
         return None
     unknown = {name: value for name, value in fields.items() if name not in kind.__struct_fields__}
-    has_freeze = getattr(known, "freeze", None) is not None
+    has_freeze = getattr(document, "freeze", None) is not None
     nested = {"freeze": _read(fields["freeze"], Freeze)} if has_freeze else {}
-    return replace(known, unknown=unknown, **nested)
+    return replace(document, unknown=unknown, **nested)
 
 
 def is_frozen(tick: int, *standings: Found | None) -> bool:
     """Return whether one of these schedules is frozen at a tick."""
-    freezes = [_freeze_of(found) for found in standings if found is not None]
+    freezes = [_freeze_of(state) for state in standings if state is not None]
     return any(freeze is not None and freeze.covers(tick) for freeze in freezes)
 
 
-def _freeze_of(found: Found) -> Freeze | None:
-    standing = read_standing(found.standing)
+def _freeze_of(state: Found) -> Freeze | None:
+    standing = read_standing(state.standing)
     return None if standing is None else standing.freeze

@@ -130,17 +130,17 @@ def _candidate(definition: Definition, cursor: int, now: int) -> int:
 
 def _due(definition: Definition, tick: int) -> int:
     """Return when a tick may run: later than its nominal instant with an offset or a blackout."""
-    deferring = [one for one in definition.blackouts if one.action == "defer"]
+    deferring = [blackout for blackout in definition.blackouts if blackout.action == "defer"]
     return clear_at(deferring, tick + definition.offset)
 
 
 def _is_skipped(definition: Definition, tick: int, due: int) -> bool:
     """Return whether a blackout lets a tick fall: at its nominal instant, or when it would run."""
-    return any(one.covers(at) for one in _skipping(definition) for at in (tick, due))
+    return any(blackout.covers(at) for blackout in _skipping(definition) for at in (tick, due))
 
 
 def _skipping(definition: Definition) -> list[Blackout]:
-    return [one for one in definition.blackouts if one.action == "skip"]
+    return [blackout for blackout in definition.blackouts if blackout.action == "skip"]
 
 
 def _is_too_late(definition: Definition, tick: int, due: int, now: int) -> bool:
@@ -200,8 +200,8 @@ def run_of(
         jitter = definition.jitter * chance
         begins = due + micros(jitter)
         timeout = None if timeout is None else timeout + jitter
-        told = TickArguments(nominal=tick, scheduled=begins, previous=previous)
-        payload = msgspec.json.encode(told)
+        arguments = TickArguments(nominal=tick, scheduled=begins, previous=previous)
+        payload = msgspec.json.encode(arguments)
     return NewJob(
         id=id_,
         task=run.task,
@@ -236,8 +236,8 @@ def next_due(definition: Definition, after: int) -> tuple[int, int] | None:
 
 def preview(definition: Definition, after: int, number: int) -> list[tuple[int, int]]:
     """Return the next ticks: nominal and due instants."""
-    found: list[tuple[int, int]] = []
-    while len(found) < number and (tick := next_due(definition, after)) is not None:
-        found.append(tick)
+    ticks: list[tuple[int, int]] = []
+    while len(ticks) < number and (tick := next_due(definition, after)) is not None:
+        ticks.append(tick)
         after = tick[0]
-    return found
+    return ticks

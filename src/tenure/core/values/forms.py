@@ -1,9 +1,8 @@
-"""How values of users become JSON and come back, by the type that an annotation names.
+"""Chooses how the values of a type are serialized: by msgspec or by Pydantic.
 
-Two engines do the work. msgspec handles plain types, dataclasses, TypedDicts, NamedTuples, enums
-and its own Structs. Types that contain a part of Pydantic go to `pydantic_values`, which is
-imported only then. `form_of` picks the engine when a task is declared, and refuses a type that
-neither of them can write.
+msgspec handles plain types, dataclasses, TypedDicts, NamedTuples, enums and its own Structs. Types
+with a Pydantic part go to `pydantic_forms`, which is imported only then. `form_of` picks the engine
+when a task is declared, and raises UnusableType for a type that neither of them can serialize.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ _UNION: Final = (
 
 
 class UnusableType(TypeError):
-    """A type that cannot be written as JSON and read back; the message says what to use."""
+    """A type that cannot be written as JSON and read back. The message says what to use."""
 
 
 class Written(Struct, frozen=True):
     """A result in JSON."""
 
     sent: bytes = b""
-    """What HTTP clients and tools see; empty if it has no JSON form."""
+    """What HTTP clients and tools see; empty if the result has no JSON form."""
     exact: bytes = b""
-    """What its type reads, where that is something else than `sent`."""
+    """What its type reads, if that differs from `sent`."""
     problem: str = ""
-    """Why callers cannot have it."""
+    """Why callers cannot get the result; empty if they can."""
 
     @property
     def size(self) -> int:
@@ -59,7 +58,7 @@ class Written(Struct, frozen=True):
 
 
 class Form(Protocol):
-    """How values of one type are written and read."""
+    """How the values of one type are written and read."""
 
     @property
     def kind(self) -> Any:
@@ -68,39 +67,39 @@ class Form(Protocol):
 
     @property
     def is_plain(self) -> bool:
-        """Whether msgspec alone does it: `write` and `read` return what they are given."""
+        """Whether msgspec does all of it: `write` and `read` return their argument."""
         ...
 
     @property
     def check(self) -> Check | None:
-        """Compares an argument with what was read back; None if `write` has seen to that."""
+        """Compares an argument with its decoded form; None if nothing can be lost."""
         ...
 
     def write(self, value: Any) -> Any:
-        """Return what msgspec encodes for this value, such that `read` gives the same again.
+        """Return what msgspec is to encode for this value. `read` restores an equal value from it.
 
         Raises TypeError or ValueError if there is no such form.
         """
         ...
 
     def read(self, decoded: Any, *, by_name: bool) -> Any:
-        """Return the value of what msgspec decoded as `kind`; raise Misfit.
+        """Return the value for what msgspec decoded as `kind`. Raises Misfit.
 
-        With `by_name`, fields of models are found by their names as well as by their aliases.
+        With `by_name`, models read fields by their names as well as by their aliases.
         """
         ...
 
     def write_result(self, value: Any) -> Written:
-        """Return a result as FastAPI would send it. Raises nothing."""
+        """Return a result as FastAPI would send it. Never raises."""
         ...
 
     def comparable(self, value: Any) -> Any:
-        """Return what msgspec encodes to the same bytes for equal values."""
+        """Return a form that msgspec encodes to the same bytes for equal values."""
         ...
 
 
 def form_of(kind: Any) -> Form:
-    """Return how values of this type are written; raise UnusableType if they cannot be."""
+    """Return the form of a type. Raises UnusableType if it has none."""
     if has_pydantic(kind, set()):
         form: Form | None = load_pydantic().form_of(kind)
         if form is not None:
@@ -109,7 +108,7 @@ def form_of(kind: Any) -> Form:
 
 
 class _PlainForm:
-    """What msgspec knows, and what its hooks add to that."""
+    """Types that msgspec knows, alone or with the hooks of `json`."""
 
     is_plain = True
 
@@ -136,11 +135,11 @@ class _PlainForm:
         try:
             sent = encode_result(value)
         except Exception as error:  # noqa: BLE001 - a value may do anything while it is written
-            return Written(problem=_told(error))
+            return Written(problem=_reason(error))
         try:
             self._decoder.decode(sent)
         except Exception as error:  # noqa: BLE001 - as above
-            return Written(sent, problem=f"it does not fit the return type: {_told(error)}")
+            return Written(sent, problem=f"it does not fit the return type: {_reason(error)}")
         return Written(sent)
 
     def comparable(self, value: Any) -> Any:
@@ -148,7 +147,7 @@ class _PlainForm:
 
 
 def _check_known(info: msgspec.inspect.Type, seen: set[int]) -> None:
-    """Raise UnusableType if a part of this type is a class that could never be read."""
+    """Raise UnusableType if a part of this type is a class that cannot be decoded."""
     if id(info) in seen:
         return
     seen.add(id(info))
@@ -164,24 +163,24 @@ def _parts(info: Any) -> Iterator[msgspec.inspect.Type]:
     """Yield the types that a type consists of, as `msgspec.inspect` describes it."""
     for name in info.__struct_fields__:
         part = getattr(info, name)
-        for one in part if isinstance(part, tuple) else (part,):
-            if isinstance(one, msgspec.inspect.Type):
-                yield one
-            elif isinstance(one, msgspec.inspect.Field):
-                yield one.type
+        for item in part if isinstance(part, tuple) else (part,):
+            if isinstance(item, msgspec.inspect.Type):
+                yield item
+            elif isinstance(item, msgspec.inspect.Field):
+                yield item.type
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it contains itself, or is nested too deeply"
     return unquoted(str(error)) or type(error).__name__
 
 
-# Which types are for Pydantic.
+# Detecting types for Pydantic.
 
 
 def has_pydantic(kind: Any, seen: set[int]) -> bool:
-    """Whether some part of a type is for Pydantic. A Struct is msgspec's, whatever is inside."""
+    """Return whether a part of a type is for Pydantic. Structs always belong to msgspec."""
     if id(kind) in seen or (isinstance(kind, type) and issubclass(kind, Struct)):
         return False
     seen.add(id(kind))
@@ -189,8 +188,8 @@ def has_pydantic(kind: Any, seen: set[int]) -> bool:
         return True
     parts: list[Any] = [*typing.get_args(kind), typing.get_origin(kind)]
     if typing.get_origin(kind) is typing.Annotated:
-        kind, *said = typing.get_args(kind)
-        if any(_is_said_to_pydantic(one) for one in said):
+        kind, *annotations = typing.get_args(kind)
+        if any(_is_said_to_pydantic(annotation) for annotation in annotations):
             return True
         parts = [kind]
     parts += [getattr(kind, "__supertype__", None), getattr(kind, "__value__", None)]
@@ -199,8 +198,8 @@ def has_pydantic(kind: Any, seen: set[int]) -> bool:
     return any(has_pydantic(part, seen) for part in parts if part is not None)
 
 
-def _is_said_to_pydantic(said: object) -> bool:
-    return any(base.__module__.split(".")[0] == "pydantic" for base in type(said).__mro__)
+def _is_said_to_pydantic(annotation: object) -> bool:
+    return any(base.__module__.split(".")[0] == "pydantic" for base in type(annotation).__mro__)
 
 
 def _is_named_tuple(kind: Any) -> bool:
@@ -210,5 +209,5 @@ def _is_named_tuple(kind: Any) -> bool:
 def _hints(kind: Any) -> list[Any]:
     try:
         return list(typing.get_type_hints(kind, include_extras=True).values())
-    except (NameError, TypeError):  # whoever reads the type says what is wrong with it
+    except (NameError, TypeError):  # msgspec reports these with a better message
         return []

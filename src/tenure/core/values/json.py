@@ -1,8 +1,8 @@
-"""JSON of single values: what msgspec writes and reads, and hooks for what it does not know.
+"""Encodes and decodes JSON: msgspec, with hooks for types that it does not know.
 
-`encode` and `decode_plain` are for values whose type nobody has declared: checkpoints, bodies of
-clients, parts of an untyped result. Types of signatures are the business of `values`, which uses
-the same hooks. Data never names code.
+`encode` and `decode_plain` serve values without a declared type: checkpoints, request bodies, parts
+of an untyped result. `forms` and `signature` use the same hooks for declared types. Stored data
+never names code: nothing is imported or called because of what JSON contains.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _JSON_TYPES: Final = (dict, list, str, int, float, bool, type(None))
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as JSON that its type reads as the same.
+    """Return a value as JSON from which its type restores an equal value.
 
     Raises TypeError, ValueError or RecursionError if it has no such form.
     """
@@ -64,7 +64,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_result(value: Any) -> bytes:
-    """Return a value as FastAPI would send it; raises as `encode` does."""
+    """Return a value as FastAPI would send it. Raises as `encode` does."""
     return _encoded(value, _result_to_json)
 
 
@@ -74,12 +74,12 @@ def _encoded(value: Any, hook: Callable[[Any], Any]) -> bytes:
             value = hook(value)
         return shallow(msgspec.json.encode(value, enc_hook=hook))
     except _Formless as error:
-        raise TypeError(error.told(value, hook)) from None
+        raise TypeError(error.message(value, hook)) from None
 
 
 def encode_comparable(value: Any) -> bytes:
-    """Return bytes that are the same for equal values, whatever the order of sets and dicts."""
-    # Two steps, as keys that are not text can be sorted in the first one only.
+    """Return bytes that are the same for equal values, whatever order sets and dicts have."""
+    # Two steps, because only `to_builtins` can sort keys that are not text.
     plain = msgspec.to_builtins(
         value, enc_hook=_comparable_to_json, str_keys=True, order="deterministic"
     )
@@ -87,23 +87,23 @@ def encode_comparable(value: Any) -> bytes:
 
 
 def decode_plain(text: bytes) -> Any:
-    """Return JSON as plain values, for what nobody knows the type of."""
+    """Decode JSON without a declared type to plain values."""
     return msgspec.json.decode(shallow(text))
 
 
 def shallow(text: bytes) -> bytes:
-    """Return JSON as it is; raise ValueError if it is nested too deeply to be read everywhere."""
+    """Return the JSON unchanged. Raises ValueError if it is nested too deeply; see `nesting`."""
     if is_too_deep(text):
         msg = f"lists and objects in each other more than {DEPTH_MAX} deep"
         raise ValueError(msg)
     return text
 
 
-# What msgspec asks about values that it does not know.
+# Hooks that msgspec calls for types it does not know.
 
 
 def _argument_to_json(value: Any) -> Any:
-    """Write a value such that its type reads the same again."""
+    """Write a value so that its type restores an equal one."""
     if is_pydantic(type(value)):
         return load_pydantic().form_of_class(type(value)).write(value)
     return _to_json(value)
@@ -122,7 +122,7 @@ def _comparable_to_json(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """Write what is a kind of something that JSON has, or can say itself what it is."""
+    """Write subclasses of types that JSON has, and objects that serialize themselves."""
     for kind, plain in _KINDS_OF:
         if isinstance(value, kind):
             return plain(value)
@@ -149,7 +149,7 @@ _KINDS_OF: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (Decimal, Decimal),
     (UUID, lambda value: UUID(int=value.int)),
 )
-"""Subclasses of what msgspec writes: it looks at the exact type only."""
+"""How to write subclasses of these types: msgspec checks for the exact type only."""
 
 
 def from_json(kind: Any, value: Any) -> Any:
@@ -162,7 +162,7 @@ def from_json(kind: Any, value: Any) -> Any:
     if isinstance(value, kind):  # such as an Iterable, or any object
         return value
     if isinstance(value, str) and issubclass(kind, _TEXTS):
-        with suppress(ValueError):  # which quotes the text
+        with suppress(ValueError):  # its message quotes the text, which may be a secret
             return kind(value)
         msg = f"it is not a valid {kind.__name__}"
         raise ValueError(msg)
@@ -171,14 +171,14 @@ def from_json(kind: Any, value: Any) -> Any:
 
 
 def is_pydantic(kind: object) -> bool:
-    """Whether Pydantic knows how to read this class: its models, secrets, URLs and the like."""
+    """Return whether Pydantic can read this class: models, secrets, URLs and the like."""
     return isinstance(kind, type) and (
         hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_validator__")
     )
 
 
 def is_readable(kind: type) -> bool:
-    """Whether `from_json` could read a value of this class."""
+    """Return whether `from_json` can read values of this class."""
     is_model = hasattr(kind, "model_dump") and hasattr(kind, "model_validate")
     return (
         is_model
@@ -189,37 +189,37 @@ def is_readable(kind: type) -> bool:
 
 
 def load_pydantic() -> Any:
-    """Return the module that writes and reads values of Pydantic's types."""
-    from tenure.core.values import pydantic_forms  # noqa: PLC0415 - only for those who have Pydantic
+    """Import and return the module for Pydantic types."""
+    from tenure.core.values import pydantic_forms  # noqa: PLC0415 - Pydantic may not be installed
 
     return pydantic_forms
 
 
-# Which values have no form, and where.
+# Errors about values without a JSON form.
 
 
 class _Formless(TypeError):
-    """Raised by the hooks, which do not know where the value is."""
+    """Raised by the hooks, which do not know the path of the value."""
 
     def __init__(self, culprit: Any) -> None:
         super().__init__()
         self._culprit = culprit
 
-    def told(self, value: Any, hook: Callable[[Any], Any]) -> str:
-        """Say which part of `value` it is."""
+    def message(self, value: Any, hook: Callable[[Any], Any]) -> str:
+        """Return the error message, with the path of the culprit inside `value`."""
         name = type(self._culprit).__qualname__
         where = "".join(_where(value, self._culprit, hook))
-        told = f"a value of type {name!r} has no JSON form: use plain values, dataclasses or models"
-        return f"{told} - at `${where}`"
+        advice = "use plain values, dataclasses or models"
+        return f"a value of type {name!r} has no JSON form: {advice} - at `${where}`"
 
 
 def _where(value: Any, culprit: Any, hook: Callable[[Any], Any]) -> Iterator[str]:
-    """Yield the steps from a value to the part of it that cannot be written."""
+    """Yield the steps from a value to its part that has no JSON form."""
     while value is not culprit:
         for step, part in _children(value):
             try:
                 msgspec.json.encode(part, enc_hook=hook)
-            except Exception:  # noqa: BLE001 - only where it is matters here
+            except Exception:  # noqa: BLE001 - only the path matters here
                 yield step
                 value = part
                 break

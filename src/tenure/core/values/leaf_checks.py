@@ -1,4 +1,8 @@
-"""Checks whether a single value of a plain type arrives as it was given. See `plain_checks`."""
+"""Compares single values (a float, a datetime, ...) before encoding and after decoding.
+
+`plain_checks` builds the checks of whole types out of these. A check returns the first difference
+that it finds, or None.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +19,29 @@ from tenure.core.values.misfits import CHANGES, KEY, NOT_FINITE, Misfit, Problem
 __all__ = ["BY_VALUE", "LEAVES", "Check", "anything", "compare_models", "compare_written"]
 
 Check: TypeAlias = Callable[[Any, Any], Problem | None]
-"""Compares a value that was given with the one that was read back."""
+"""Compares an original value with the one decoded from its JSON."""
 
 _NOT_BYTES: Final = "Expected bytes, got another type"
 _ZONE: Final = "its UTC offset has seconds, which JSON cannot hold. Convert it to UTC"
 _BYTES: Final = (bytes, bytearray, memoryview)
 
 
-def _float(given: Any, found: Any) -> Problem | None:
-    is_same = given == found or (math.isnan(given) and math.isnan(found))  # a key may be NaN
+def _float(original: Any, decoded: Any) -> Problem | None:
+    # A key may be NaN.
+    is_same = original == decoded or (math.isnan(original) and math.isnan(decoded))
     return None if is_same else ((), CHANGES)
 
 
-def _bytes(given: Any, found: Any) -> Problem | None:
-    return None if isinstance(given, _BYTES) and bytes(given) == bytes(found) else ((), _NOT_BYTES)
+def _bytes(original: Any, decoded: Any) -> Problem | None:
+    is_same = isinstance(original, _BYTES) and bytes(original) == bytes(decoded)
+    return None if is_same else ((), _NOT_BYTES)
 
 
-def _datetime(given: Any, found: Any) -> Problem | None:
-    if not isinstance(given, datetime) or given == found:
+def _datetime(original: Any, decoded: Any) -> Problem | None:
+    if not isinstance(original, datetime) or original == decoded:
         return None
     # Times in the hour of a clock change are never equal to those of another zone.
-    is_same = bool(given.tzinfo) == bool(found.tzinfo) and _utc(given) == _utc(found)
+    is_same = bool(original.tzinfo) == bool(decoded.tzinfo) and _utc(original) == _utc(decoded)
     return None if is_same else ((), _ZONE)
 
 
@@ -43,17 +49,17 @@ def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC) if moment.tzinfo else moment
 
 
-def _time(given: Any, found: Any) -> Problem | None:
-    return None if not isinstance(given, time) or given == found else ((), _ZONE)
+def _time(original: Any, decoded: Any) -> Problem | None:
+    return None if not isinstance(original, time) or original == decoded else ((), _ZONE)
 
 
-def anything(given: Any, found: Any) -> Problem | None:  # noqa: ARG001 - plain JSON by contract
-    """Look for what JSON does not have; everything else comes back as plain values."""
-    if type(given) in _FINE:
+def anything(original: Any, decoded: Any) -> Problem | None:  # noqa: ARG001 - plain JSON by contract
+    """Check an untyped value: only NaN and infinity are lost, the rest decodes as plain values."""
+    if type(original) in _FINE:
         return None
-    if isinstance(given, float):
-        return None if math.isfinite(given) else ((), NOT_FINITE)
-    for step, part in _parts(given):
+    if isinstance(original, float):
+        return None if math.isfinite(original) else ((), NOT_FINITE)
+    for step, part in _parts(original):
         if (problem := anything(part, None)) is not None:
             return below(step, problem)
     return None
@@ -74,16 +80,16 @@ def _parts(value: Any) -> Iterator[tuple[str | int, Any]]:
             yield name, getattr(value, name, None)
 
 
-def compare_written(given: Any, found: Any) -> Problem | None:
-    """Compare what objects write that read and write themselves."""
-    is_same = encode_comparable(given) == encode_comparable(found)
+def compare_written(original: Any, decoded: Any) -> Problem | None:
+    """Compare objects that serialize themselves, by what they write."""
+    is_same = encode_comparable(original) == encode_comparable(decoded)
     return None if is_same else ((), CHANGES)
 
 
-def compare_models(kind: type, given: Any, found: Any) -> Problem | None:
-    """Compare a model inside of something that Pydantic does not know."""
+def compare_models(kind: type, original: Any, decoded: Any) -> Problem | None:
+    """Compare a Pydantic model that is part of a type Pydantic does not know."""
     try:
-        problem: Problem | None = load_pydantic().form_of_class(kind).difference(given, found)
+        problem: Problem | None = load_pydantic().form_of_class(kind).difference(original, decoded)
     except Misfit as misfit:
         problem = misfit.problems[0]
     return problem
@@ -102,4 +108,4 @@ LEAVES: Final[dict[type, Check]] = {
 
 
 BY_VALUE: Final = (_float, _bytes, _datetime, _time)
-"""Equal lists of these are the same. That takes no loop in Python."""
+"""Checks for which equal lists need no comparison item by item, which saves a loop in Python."""

@@ -1,4 +1,7 @@
-"""What is wrong with a value, and where. Every rule that refuses a value raises `Misfit`."""
+"""Errors about values that do not fit their type: what is wrong, and where in the value.
+
+Every check raises `Misfit`, which never quotes the value: a payload may contain secrets.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Final, TypeAlias
 __all__ = ["CHANGES", "KEY", "NOT_FINITE", "OTHER_CLASS", "Misfit", "Problem", "below", "unquoted"]
 
 Problem: TypeAlias = tuple[tuple[str | int, ...], str]
-"""Where in a value something is wrong, and what."""
+"""The path to the part of a value that is wrong, and what is wrong with it."""
 
 KEY: Final = "..."
 """The step to a value of a dict, or to a part of a set. A key is data, so it is not shown."""
@@ -26,30 +29,31 @@ OTHER_CLASS: Final = (
 NOT_FINITE: Final = "NaN and infinity have no JSON form. Pass None or text instead"
 
 
-# What msgspec says with a part of the value in it, and the place.
+# Messages of msgspec that quote a part of the value.
 _QUOTING = re.compile(
-    r"^(?P<told>Invalid enum value|Invalid value|Object contains unknown field) .*?"
+    r"^(?P<message>Invalid enum value|Invalid value|Object contains unknown field) .*?"
     r"(?P<at> - at `\$[^`]*`)?$",
     re.DOTALL,
 )
 
 
-def unquoted(told: str) -> str:
-    """Return what msgspec says is wrong, without what it quotes: that may be a secret."""
-    match = _QUOTING.match(told)
-    return told if match is None else f"{match['told']}{match['at'] or ''}"
+def unquoted(message: str) -> str:
+    """Return a message of msgspec without the value that it quotes, which may be a secret."""
+    match = _QUOTING.match(message)
+    return message if match is None else f"{match['message']}{match['at'] or ''}"
 
 
 class Misfit(ValueError):
-    """A value that does not fit its type. Never quotes the value, which may be a secret."""
+    """A value does not fit its type. The message never quotes the value: it may be a secret."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(f"{told} - at `${_steps(where)}`" for where, told in problems))
+        texts = (f"{message} - at `${_steps(where)}`" for where, message in problems)
+        super().__init__("; ".join(texts))
         self.problems = tuple(problems)
 
     def below(self, *where: str | int) -> Misfit:
-        """Return the same for a value that is a part of another one."""
-        return Misfit([((*where, *path), told) for path, told in self.problems])
+        """Return this error with its paths prefixed: for a value that is part of another one."""
+        return Misfit([((*where, *path), message) for path, message in self.problems])
 
 
 def _steps(where: Sequence[str | int]) -> str:
@@ -59,6 +63,6 @@ def _steps(where: Sequence[str | int]) -> str:
 
 
 def below(step: str | int, problem: Problem) -> Problem:
-    """Return a problem of a part as one of the whole."""
-    where, told = problem
-    return (step, *where), told
+    """Return the problem of a part as a problem of the whole, with one more step in its path."""
+    where, message = problem
+    return (step, *where), message

@@ -1,8 +1,7 @@
-"""How deep JSON is nested, told before anybody reads it.
+"""Measures how deep JSON is nested, before any parser reads it.
 
-Readers follow lists and objects by calling themselves. How far they get differs between machines
-and versions; so what one process stored, another might not be able to read. Hence a limit of our
-own, the same everywhere.
+Parsers are recursive, and how deep they can go differs between machines and versions: one process
+could store JSON that another one cannot read. So Tenure has its own limit, the same everywhere.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ __all__ = ["DEPTH_MAX", "is_too_deep"]
 
 DEPTH_MAX: Final = 64
 
-# A string, or what is left of one that has no end. It never fails once it has begun, so that no
-# text is looked at twice.
+# A string, or the rest of one that is never closed. Possessive: it does not backtrack, so the time
+# is linear also for hostile input.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _MANY_OPEN = re.compile(rb"[\[{]{%d}" % (DEPTH_MAX + 1))
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def is_too_deep(text: bytes) -> bool:
-    """Say whether this, if it is JSON, has more than DEPTH_MAX levels."""
+    """Return whether `text`, if it is JSON, has more than DEPTH_MAX levels."""
     if text.count(b"[") + text.count(b"{") <= DEPTH_MAX:
         return False
     brackets = _STRING.sub(b"", text).translate(None, _NOT_BRACKETS)

@@ -1,11 +1,11 @@
-"""Checks whether an argument of a plain type arrives as it was given.
+"""Compares arguments of plain types before encoding and after decoding.
 
-msgspec reads back without complaint what it wrote with a loss: NaN becomes null, the fields of a
-subclass and unknown keys of a TypedDict vanish, an int as a key becomes text. `check_of` looks at a
-type once, when a task is declared, and returns what compares a value with the one that was read
-back. Types that lose nothing (int, str, lists of them and so on) have no check and cost nothing.
+msgspec loses things silently: NaN becomes null, the fields of a subclass and unknown keys of a
+TypedDict vanish, an int key becomes text. `check_of` examines a type once, when a task is declared,
+and returns a check that compares an original value with the decoded one. Types that lose nothing
+(int, str, lists of them and so on) have no check and cost nothing.
 
-Reading may convert, as JSON does: a text becomes a UUID, a list a tuple, a dict a dataclass.
+Conversions that JSON implies are no loss: text becomes a UUID, a list a tuple, a dict a dataclass.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _TEXT_KEYS: Final = (
 
 
 def check_of(info: inspect.Type) -> Check | None:
-    """Return the check for a type; None if its values always arrive as they are given."""
+    """Return the check of a type; None if its values always survive the round trip."""
     return _Checks().of(info)
 
 
 class _Checks:
-    """Makes checks. Remembers those of classes, which may contain themselves."""
+    """Builds checks. Keeps those of classes, because a class may contain itself."""
 
     def __init__(self) -> None:
         self._records: dict[int, _Record | _TypedDict | _NamedTuple] = {}
@@ -91,7 +91,7 @@ class _Checks:
     def _union(self, info: inspect.UnionType) -> Check | None:
         checks = [check for check in map(self.of, info.types) if check]
         by_class = {option.cls: self.of(option) for option in info.types if hasattr(option, "cls")}
-        # Only one of the others can be there: msgspec could not tell two of them apart.
+        # At most one option of each kind: msgspec refuses unions that it cannot tell apart.
         by_kind = [
             (kind, self.of(option))
             for option in info.types
@@ -105,7 +105,7 @@ class _Checks:
 
 
 class _Union:
-    """One of several types: the one that was read decides."""
+    """A union: the type of the decoded value chooses the check."""
 
     def __init__(
         self, by_class: dict[type, Check | None], by_kind: list[tuple[type, Check | None]]
@@ -113,15 +113,15 @@ class _Union:
         self._by_class = by_class
         self._by_kind = by_kind
 
-    def __call__(self, given: Any, found: Any) -> Problem | None:
-        if found is None:
-            return ((), NOT_FINITE) if isinstance(given, float) else None
-        if type(found) in self._by_class:
-            check = self._by_class[type(found)]
+    def __call__(self, original: Any, decoded: Any) -> Problem | None:
+        if decoded is None:
+            return ((), NOT_FINITE) if isinstance(original, float) else None
+        if type(decoded) in self._by_class:
+            check = self._by_class[type(decoded)]
         else:
-            kinds = (check for kind, check in self._by_kind if isinstance(found, kind))
+            kinds = (check for kind, check in self._by_kind if isinstance(decoded, kind))
             check = next(kinds, None)
-        return check(given, found) if check else None
+        return check(original, decoded) if check else None
 
 
 _READ_AS: Final[tuple[tuple[type, type], ...]] = (
@@ -145,28 +145,30 @@ class _List:
     def __init__(self, item: Check) -> None:
         self._item = item
 
-    def __call__(self, given: Any, found: Any) -> Problem | None:
-        if not isinstance(given, Iterable):
+    def __call__(self, original: Any, decoded: Any) -> Problem | None:
+        if not isinstance(original, Iterable):
             return (), OTHER_CLASS
-        if self._item in BY_VALUE and given == found:
+        if self._item in BY_VALUE and original == decoded:
             return None
-        return _first(map(self._item, given, found))
+        return _first(map(self._item, original, decoded))
 
 
 class _Tuple:
     def __init__(self, items: Sequence[Check | None]) -> None:
         self._items = items
 
-    def __call__(self, given: Any, found: Any) -> Problem | None:
-        if not isinstance(given, Collection) or len(given) > len(found):
+    def __call__(self, original: Any, decoded: Any) -> Problem | None:
+        if not isinstance(original, Collection) or len(original) > len(decoded):
             return (), OTHER_CLASS
-        pairs = zip(self._items, given, found, strict=False)
-        return _first(check(one, other) if check else None for check, one, other in pairs)
+        pairs = zip(self._items, original, decoded, strict=False)
+        return _first(
+            check(item, decoded_item) if check else None for check, item, decoded_item in pairs
+        )
 
 
-def _set(given: Any, found: Any) -> Problem | None:
+def _set(original: Any, decoded: Any) -> Problem | None:
     try:
-        is_same = set(given) == set(found)
+        is_same = set(original) == set(decoded)
     except TypeError:
         is_same = False
     return None if is_same else ((KEY,), CHANGES)
@@ -177,17 +179,17 @@ class _Dict:
         self._key = key
         self._value = value
 
-    def __call__(self, given: Any, found: Any) -> Problem | None:
-        if not isinstance(given, Mapping):
+    def __call__(self, original: Any, decoded: Any) -> Problem | None:
+        if not isinstance(original, Mapping):
             return (), OTHER_CLASS
-        if self._value in BY_VALUE and given == found:
+        if self._value in BY_VALUE and original == decoded:
             return None
-        for (key, value), (found_key, found_value) in zip(
-            given.items(), found.items(), strict=False
+        for (key, value), (decoded_key, decoded_value) in zip(
+            original.items(), decoded.items(), strict=False
         ):
-            problem = self._key(key, found_key) if self._key else None
+            problem = self._key(key, decoded_key) if self._key else None
             if problem is None and self._value:
-                problem = self._value(value, found_value)
+                problem = self._value(value, decoded_value)
             if problem is not None:
                 return below(KEY, problem)
         return None
@@ -201,12 +203,12 @@ def _key_check(info: Any) -> Check | None:
 
 
 def _is_mixed(info: Any) -> bool:
-    """Whether a Literal has numbers and texts."""
+    """Return whether a Literal has both numbers and texts."""
     return len({type(value) for value in getattr(info, "values", ())}) > 1
 
 
-def _text_key(given: Any, found: Any) -> Problem | None:
-    return None if given == found else ((), _TEXT_KEYS)
+def _text_key(original: Any, decoded: Any) -> Problem | None:
+    return None if original == decoded else ((), _TEXT_KEYS)
 
 
 class _NamedTuple(_Tuple):
@@ -224,13 +226,13 @@ class _TypedDict:
     def add(self, name: str, written: str, check: Check | None) -> None:  # noqa: ARG002 - as the others
         self._fields[name] = check
 
-    def __call__(self, given: Any, found: Any) -> Problem | None:
-        if not isinstance(given, Mapping):
+    def __call__(self, original: Any, decoded: Any) -> Problem | None:
+        if not isinstance(original, Mapping):
             return (), OTHER_CLASS
-        if len(given) > len(found):
+        if len(original) > len(decoded):
             return (), _EXTRA
         for name, check in self._fields.items():
-            if check and name in given and (problem := check(given[name], found[name])):
+            if check and name in original and (problem := check(original[name], decoded[name])):
                 return below(name, problem)
         return None
 
@@ -241,7 +243,7 @@ class _Record:
     def __init__(self, kind: type) -> None:
         self._names: set[str] = set()
         self._checked: list[tuple[str, str, Check]] = []
-        # Classes of attrs have converters as well.
+        # Both can change a value: `__post_init__`, and the converters of attrs.
         self._may_change = hasattr(kind, "__post_init__") or hasattr(kind, "__attrs_attrs__")
 
     def add(self, name: str, written: str, check: Check | None) -> None:
@@ -251,31 +253,31 @@ class _Record:
         if check is not None:
             self._checked.append((name, written, check))
 
-    def __call__(self, given: Any, found: Any) -> Problem | None:
-        if isinstance(given, Mapping):
-            return self._mapping(given, found)
-        if type(given) is not type(found):
+    def __call__(self, original: Any, decoded: Any) -> Problem | None:
+        if isinstance(original, Mapping):
+            return self._mapping(original, decoded)
+        if type(original) is not type(decoded):
             return (), OTHER_CLASS
         for name, _, check in self._checked:
-            problem = check(getattr(given, name, None), getattr(found, name, None))
+            problem = check(getattr(original, name, None), getattr(decoded, name, None))
             if problem is not None:
                 return below(name, problem)
         return None
 
-    def _mapping(self, given: Mapping[Any, Any], found: Any) -> Problem | None:
-        if any(name not in self._names for name in given):
+    def _mapping(self, original: Mapping[Any, Any], decoded: Any) -> Problem | None:
+        if any(name not in self._names for name in original):
             return (), _EXTRA
         for name, written, check in self._checked:
-            if written in given:
-                problem = check(given[written], getattr(found, name, None))
+            if written in original:
+                problem = check(original[written], getattr(decoded, name, None))
                 if problem is not None:
                     return below(name, problem)
         return None
 
 
-def _equal(given: Any, found: Any) -> Problem | None:
-    """Find what a hook has changed; another class is a conversion, such as a list to a tuple."""
-    return None if type(given) is not type(found) or given == found else ((), CHANGES)
+def _equal(original: Any, decoded: Any) -> Problem | None:
+    """Detect a change by a hook. Another class is a conversion, such as a list to a tuple."""
+    return None if type(original) is not type(decoded) or original == decoded else ((), CHANGES)
 
 
 def _first(problems: Iterable[Problem | None]) -> Problem | None:

@@ -1,7 +1,7 @@
-"""Checks whether a value of a Pydantic type arrives as it was given, and what its schema says.
+"""Compares a value of a Pydantic type with the one decoded from its JSON; reads core schemas.
 
-JSON text is not enough to tell: bytes look like their base64, a Dog like a Cat with the same
-fields, NaN like null. So classes and the types of single values are compared as well.
+The JSON text alone cannot tell: bytes look like their base64, a Dog like a Cat with the same
+fields, NaN like null. So `differ` compares classes and the types of single values as well.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _JSON: Final = (dict, list, str, int, float, type(None))
 
 
 def differ(
-    given: Any, found: Any, as_json: Callable[[Any], Any], *, is_untyped: bool
+    original: Any, decoded: Any, as_json: Callable[[Any], Any], *, is_untyped: bool
 ) -> Problem | None:
-    """Return where two values are not the same; None if they are.
+    """Return the first difference between two values; None if they are the same.
 
-    With `is_untyped`, some part of the type is Any. What is there comes back as plain JSON, which
-    `as_json` makes of a value.
+    With `is_untyped`, some part of the type is Any, and decodes as plain JSON: the original of such
+    a part is compared in the form that `as_json` gives it.
     """
-    return _Comparison(as_json, is_untyped=is_untyped).of(given, found)
+    return _Comparison(as_json, is_untyped=is_untyped).of(original, decoded)
 
 
 class _Comparison:
@@ -52,70 +52,71 @@ class _Comparison:
         self._as_json = as_json
         self._is_untyped = is_untyped
 
-    def of(self, given: Any, found: Any) -> Problem | None:
-        kind = type(given)
-        if kind is type(found) and kind in _SIMPLE:  # most values: the rest takes ten times longer
-            return None if given == found else self._single(given, found)
-        names = _fields(given)
+    def of(self, original: Any, decoded: Any) -> Problem | None:
+        kind = type(original)
+        # Most values are of these types; the general way takes ten times longer.
+        if kind is type(decoded) and kind in _SIMPLE:
+            return None if original == decoded else self._single(original, decoded)
+        names = _fields(original)
         if names is not None:
-            return self._record(given, found, names)
-        if isinstance(given, Mapping) and isinstance(found, Mapping):
-            return _hidden(self._named(given, found))
-        if isinstance(given, _SETS) and isinstance(found, (*_SETS, *_SEQUENCES)):
-            return _hidden(self._listed(self._in_order(given), self._in_order(found)))
-        if isinstance(given, _SEQUENCES) and isinstance(found, _SEQUENCES):
-            return self._listed(given, found)
-        return self._single(given, found)
+            return self._record(original, decoded, names)
+        if isinstance(original, Mapping) and isinstance(decoded, Mapping):
+            return _hidden(self._named(original, decoded))
+        if isinstance(original, _SETS) and isinstance(decoded, (*_SETS, *_SEQUENCES)):
+            return _hidden(self._listed(self._in_order(original), self._in_order(decoded)))
+        if isinstance(original, _SEQUENCES) and isinstance(decoded, _SEQUENCES):
+            return self._listed(original, decoded)
+        return self._single(original, decoded)
 
-    def _named(self, given: Mapping[Any, Any], found: Mapping[Any, Any]) -> Problem | None:
-        for name in (*given, *(name for name in found if name not in given)):
-            problem = self.of(given.get(name, _MISSING), found.get(name, _MISSING))
+    def _named(self, original: Mapping[Any, Any], decoded: Mapping[Any, Any]) -> Problem | None:
+        for name in (*original, *(name for name in decoded if name not in original)):
+            problem = self.of(original.get(name, _MISSING), decoded.get(name, _MISSING))
             if problem is not None:
                 return below(str(name), problem)
         return None
 
-    def _listed(self, given: Any, found: Any) -> Problem | None:
-        if len(given) != len(found):
+    def _listed(self, original: Any, decoded: Any) -> Problem | None:
+        if len(original) != len(decoded):
             return (), CHANGES
-        for place, (one, other) in enumerate(zip(given, found, strict=True)):
-            if (problem := self.of(one, other)) is not None:
+        for place, (item, decoded_item) in enumerate(zip(original, decoded, strict=True)):
+            if (problem := self.of(item, decoded_item)) is not None:
                 return below(place, problem)
         return None
 
     def _in_order(self, values: Iterable[Any]) -> list[Any]:
         return sorted(values, key=lambda value: encode_comparable(self._as_json(value)))
 
-    def _record(self, given: Any, found: Any, names: Iterable[str]) -> Problem | None:
-        if type(given) is type(found):
-            found_names = _fields(found) or ()
-            return self._named(_attributes(given, names), _attributes(found, found_names))
-        if self._is_untyped and isinstance(found, _JSON):
-            return self.of(self._as_json(given), found)
-        there = _fields(found)
+    def _record(self, original: Any, decoded: Any, names: Iterable[str]) -> Problem | None:
+        if type(original) is type(decoded):
+            decoded_names = _fields(decoded) or ()
+            return self._named(_attributes(original, names), _attributes(decoded, decoded_names))
+        if self._is_untyped and isinstance(decoded, _JSON):
+            return self.of(self._as_json(original), decoded)
+        there = _fields(decoded)
         lost = [name for name in names if there is not None and name not in there]
         return tuple(lost[:1]), OTHER_CLASS
 
-    def _single(self, given: Any, found: Any) -> Problem | None:
-        if isinstance(given, float) and not math.isfinite(given):
-            is_same = isinstance(found, float) and str(found) == str(given)
+    def _single(self, original: Any, decoded: Any) -> Problem | None:
+        if isinstance(original, float) and not math.isfinite(original):
+            is_same = isinstance(decoded, float) and str(decoded) == str(original)
             return None if is_same else ((), NOT_FINITE)
-        if _family(given) is _family(found):
-            if _is_equal(given, found) or self._is_written_alike(given, found):
+        if _family(original) is _family(decoded):
+            if _is_equal(original, decoded) or self._is_written_alike(original, decoded):
                 return None
-            return (), _BYTES if isinstance(given, bytes) else CHANGES
-        if self._is_untyped and isinstance(found, _JSON) and given is not _MISSING:
-            plain = self._as_json(given)
-            if isinstance(plain, _JSON) and type(plain) is not type(given):
-                return self.of(plain, found)
-        return (), _BYTES if isinstance(given, bytes) else OTHER_CLASS
+            return (), _BYTES if isinstance(original, bytes) else CHANGES
+        if self._is_untyped and isinstance(decoded, _JSON) and original is not _MISSING:
+            plain = self._as_json(original)
+            if isinstance(plain, _JSON) and type(plain) is not type(original):
+                return self.of(plain, decoded)
+        return (), _BYTES if isinstance(original, bytes) else OTHER_CLASS
 
-    def _is_written_alike(self, given: Any, found: Any) -> bool:
-        """Whether objects without `==` are the same; what has its own family has a good one."""
-        if given is _MISSING or found is _MISSING or isinstance(given, _FAMILIES):
+    def _is_written_alike(self, original: Any, decoded: Any) -> bool:
+        """Return whether objects without an `==` of their own are written the same."""
+        if original is _MISSING or decoded is _MISSING or isinstance(original, _FAMILIES):
             return False
-        plain = self._as_json(given)
-        # Not by their text: bytes would look like their base64.
-        return isinstance(plain, _JSON) and self.of(plain, self._as_json(found)) is None
+        plain = self._as_json(original)
+        # Not compared as JSON text: bytes would look like their base64.
+        return isinstance(plain, _JSON) and self.of(plain, self._as_json(decoded)) is None
 
 
 def _fields(value: Any) -> Collection[str] | None:
@@ -145,37 +146,37 @@ def _family(value: Any) -> type:
     return next((kind for kind in _FAMILIES if isinstance(value, kind)), type(value))
 
 
-def _is_equal(given: Any, found: Any) -> bool:
-    if isinstance(given, datetime) and bool(given.tzinfo) == bool(found.tzinfo):
+def _is_equal(original: Any, decoded: Any) -> bool:
+    if isinstance(original, datetime) and bool(original.tzinfo) == bool(decoded.tzinfo):
         # Times in the hour of a clock change are never equal to those of another zone.
-        return given == found or (
-            given.tzinfo is not None and given.astimezone(UTC) == found.astimezone(UTC)
+        return original == decoded or (
+            original.tzinfo is not None and original.astimezone(UTC) == decoded.astimezone(UTC)
         )
-    if isinstance(given, Decimal) and given.is_nan():
-        return str(given) == str(found)
-    return bool(given == found)
+    if isinstance(original, Decimal) and original.is_nan():
+        return str(original) == str(decoded)
+    return bool(original == decoded)
 
 
 def _hidden(problem: Problem | None) -> Problem | None:
-    """Return a problem without the first step, which is data: a key of a dict."""
+    """Hide the first step of a path: the key of a dict is data, and may be a secret."""
     return problem and ((KEY, *problem[0][1:]), problem[1])
 
 
-# What a schema says.
+# Reading core schemas.
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What matters here of a type."""
+    """What the forms need to know about a type."""
 
     is_untyped: bool
     """Whether some part of it is Any."""
     names: frozenset[str]
-    """All names of fields, aliases, tags and models in it."""
+    """The names of all fields, aliases, tags and models in it: steps that errors may show."""
 
 
 def facts_of(schema: Any) -> Facts:
-    """Return what a core schema says."""
+    """Collect the facts in a core schema."""
     seen = list(_schemas(schema))
     is_untyped = any(
         part.get("type") == "any"
@@ -188,7 +189,7 @@ def facts_of(schema: Any) -> Facts:
 
 
 def _schemas(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield all the dicts in a schema."""
+    """Yield all dicts in a schema, at every level."""
     waiting = [part]
     while waiting:
         part = waiting.pop()

@@ -1,8 +1,8 @@
-"""How values of Pydantic's types are written and read. Imported only where a task uses them.
+"""Serializes values of Pydantic types. Imported only if a task uses such a type.
 
-An argument must arrive in the worker as it was given. Pydantic's own JSON does not promise that: it
-masks secrets, leaves out excluded fields, adds computed ones and may write other names than it
-reads. So an argument is read back before it is stored, and written field by field if Pydantic's own
+An argument must reach the worker unchanged. Pydantic's own JSON does not promise that: it masks
+secrets, omits excluded fields, adds computed ones, and may write other names than it reads. So
+`write` decodes the JSON before it is stored, and falls back to writing field by field if Pydantic's
 form has lost something.
 
 A result is what FastAPI would send for the same return type, losses included.
@@ -30,13 +30,13 @@ from tenure.core.values.pydantic_checks import Facts, differ, facts_of
 
 __all__ = ["ModelForm", "form_of", "form_of_class", "structure"]
 
-# Since Pydantic 2.11 a caller may ask for names as well as aliases.
+# Since Pydantic 2.11 a caller may accept names as well as aliases.
 _VERSION: Final = tuple(int(part) for part in pydantic.VERSION.split(".")[:2])
 _BY_NAME: Final[dict[str, Any]] = {"by_alias": True, "by_name": True} if _VERSION >= (2, 11) else {}
 
 
 def form_of(kind: Any) -> ModelForm | None:
-    """Return how values of a type are written; None if Pydantic does not know all of its parts."""
+    """Return the form of a type; None if Pydantic does not know all parts of the type."""
     try:
         return ModelForm(kind)
     except (PydanticUserError, TypeError):
@@ -45,12 +45,12 @@ def form_of(kind: Any) -> ModelForm | None:
 
 @lru_cache(maxsize=512)
 def form_of_class(kind: type) -> ModelForm:
-    """Return how objects of one class are written, wherever they are."""
+    """Return the form of a class, for objects of it anywhere inside other values."""
     return ModelForm(kind)
 
 
 class ModelForm:
-    """Values of one type, by its TypeAdapter."""
+    """Serializes the values of one type with its TypeAdapter."""
 
     kind = msgspec.Raw
     is_plain = False
@@ -66,8 +66,7 @@ class ModelForm:
     def read(self, decoded: Any, *, by_name: bool) -> Any:
         text = bytes(decoded)
         try:
-            # The model's own rules first: a client must not reach by its name a field that is
-            # only to be set by its alias.
+            # The model's own rules first: a field with an alias only is not set by its name.
             return self._adapter.validate_json(text)
         except ValidationError as error:
             if by_name and _BY_NAME:
@@ -76,79 +75,82 @@ class ModelForm:
             raise self._misfit(error) from None
 
     def read_plain(self, plain: Any) -> Any:
-        """Read what is JSON already, as a part of something else."""
+        """Read a part of another value, which msgspec has decoded already."""
         return self.read(msgspec.json.encode(plain), by_name=True)
 
     def write(self, value: Any) -> Any:
-        """Write an argument: the first form that reads back as the same."""
-        wanted = self._model(value)
-        forms = [partial(self._own, wanted)]
-        forms += [partial(_by_field, wanted, how) for how in _BYTES_FORMS]
-        if value is not wanted:
-            forms.append(partial(_by_field, value))  # validators may accept nothing else
+        """Write an argument in the first form that decodes to an equal value.
+
+        Raises the first problem if no form does.
+        """
+        model = self._model(value)
+        forms = [partial(self._own, model)]
+        forms += [partial(_by_field, model, how) for how in _BYTES_FORMS]
+        if value is not model:
+            forms.append(partial(_by_field, value))  # validators may accept only the original
         problem: Exception | None = None
-        # By the model's own rules if possible: then it is also what a server of HTTP reads.
+        # By alias first: an HTTP endpoint reads that form as well.
         for form, by_name in ((form, by_name) for by_name in (False, True) for form in forms):
             try:
                 text = form()
-                found = self.read(text, by_name=by_name)
-                difference = self._differ(wanted, found)
+                decoded = self.read(text, by_name=by_name)
+                difference = self._differ(model, decoded)
                 if difference is None:
                     return msgspec.Raw(text)
             except Exception as error:  # noqa: BLE001 - a serializer may raise anything
                 problem = problem or error
             else:
-                # The first difference is in the form that the model reads, as far as that goes.
+                # A difference in a form that the model can read explains more than an error.
                 problem = problem if isinstance(problem, _Changed) else _Changed([difference])
         assert problem is not None
         raise problem
 
-    def difference(self, given: Any, found: Any) -> Problem | None:
-        """Compare a part of something else with what was read back."""
-        return self._differ(self._model(given), found)
+    def difference(self, original: Any, decoded: Any) -> Problem | None:
+        """Compare a part of another value with what was decoded."""
+        return self._differ(self._model(original), decoded)
 
-    def _differ(self, given: Any, found: Any) -> Problem | None:
-        return differ(given, found, structure, is_untyped=self._facts.is_untyped)
+    def _differ(self, original: Any, decoded: Any) -> Problem | None:
+        return differ(original, decoded, structure, is_untyped=self._facts.is_untyped)
 
     def _own(self, value: Any) -> bytes:
         return self._adapter.dump_json(value, by_alias=True, round_trip=True, warnings=False)
 
     def write_plainly(self, value: Any) -> Any:
-        """Write a part of a result, where nothing is said about its type."""
+        """Write a part of a result whose type is not declared."""
         return msgspec.Raw(self._adapter.dump_json(value, by_alias=True, warnings=False))
 
     def write_result(self, value: Any) -> Written:
-        """Write a result as FastAPI would send it; see `Written`."""
+        """Write a result as FastAPI would send it. Never raises: see `Written.problem`."""
         try:
-            wanted = self._model(value, from_attributes=True)
+            model = self._model(value, from_attributes=True)
         except Exception as error:  # noqa: BLE001 - a validator may raise anything
             return Written(_plainly(value), problem=f"it does not fit the return type: {error}")
         try:
-            sent = self._adapter.dump_json(wanted, by_alias=True, warnings=False)
+            sent = self._adapter.dump_json(model, by_alias=True, warnings=False)
         except Exception as error:  # noqa: BLE001 - as above
             return Written(problem=str(error))
-        return Written(sent, self._exact(sent, wanted))
+        return Written(sent, self._exact(sent, model))
 
-    def _exact(self, sent: bytes, wanted: Any) -> bytes:
-        """Return the result in a form that its type reads, if what is sent is not in that form.
+    def _exact(self, sent: bytes, model: Any) -> bytes:
+        """Return the result in a form that its type can read; empty if it can read what is sent.
 
-        Computed fields, and names for output only, are not read by a model.
+        A model cannot read computed fields, nor names that are for output only.
         """
         try:
-            found = self.read(sent, by_name=True)
-            if found == wanted:
+            decoded = self.read(sent, by_name=True)
+            if decoded == model:
                 return b""
         except Exception:  # noqa: BLE001 - a validator may raise anything
-            found = _NOTHING
+            decoded = _NOTHING
         for by_alias in (True, False):
             try:
                 text = self._adapter.dump_json(
-                    wanted, by_alias=by_alias, round_trip=True, warnings=False
+                    model, by_alias=by_alias, round_trip=True, warnings=False
                 )
-                back = self.read(text, by_name=True)
+                restored = self.read(text, by_name=True)
             except Exception:  # noqa: BLE001, S112 - as above
                 continue
-            if found is _NOTHING or self._differ(found, back) is not None:
+            if decoded is _NOTHING or self._differ(decoded, restored) is not None:
                 return text
         return b""
 
@@ -156,14 +158,14 @@ class ModelForm:
         return structure(self._model(value))
 
     def _model(self, value: Any, **options: Any) -> Any:
-        """Return what a program gives, a dict for example, as its type has it; raise Misfit."""
+        """Validate a value, such as a dict, into its type. Raises Misfit."""
         try:
             return self._adapter.validate_python(value, **options, **_BY_NAME)
         except ValidationError as error:
             raise self._misfit(error) from None
 
     def _misfit(self, error: ValidationError) -> Misfit:
-        """Return what is wrong and where, without what was given: that may be a secret."""
+        """Return the error without the input that Pydantic quotes, which may be a secret."""
         problems = error.errors(include_input=False, include_url=False, include_context=False)
         return Misfit(
             [
@@ -176,21 +178,21 @@ class ModelForm:
         )
 
     def _step(self, step: str | int) -> str | int:
-        """Return a step to a part. The key of a dict, or of a field too many, is data."""
+        """Return a step of a path; hide keys of dicts and unknown fields, which are data."""
         return step if isinstance(step, int) or step in self._facts.names else KEY
 
 
 class _Changed(Misfit):
-    """A value that is another one after it was read back."""
+    """A value that decodes to a different one."""
 
 
 _NOTHING: Final = object()
 _Bytes = Literal["utf8", "base64", "hex"]
-# How a model may read bytes (val_json_bytes), the default first.
+# The encodings in which a model may read bytes (val_json_bytes), the default first.
 _BYTES_FORMS: Final[tuple[_Bytes, ...]] = ("utf8", "base64", "hex")
 
 
-# What Pydantic says with a part of the value in it.
+# Replaces messages of Pydantic that quote a part of the value.
 _QUOTING: Final = {
     "union_tag_invalid": "Input has a tag that is none of the expected ones",
     "uuid_parsing": "Input should be a valid UUID",
@@ -202,7 +204,7 @@ _QUOTING: Final = {
 
 
 def _plainly(value: Any) -> bytes:
-    """Return what does not fit its type as JSON, if it has a form. Secrets are masked."""
+    """Return a value that does not fit its type as JSON, secrets masked; empty if it has none."""
     try:
         return encode_result(value)
     except Exception:  # noqa: BLE001 - it has none
@@ -214,9 +216,9 @@ def _by_field(value: Any, how: _Bytes = "utf8") -> bytes:
 
 
 def structure(value: Any, how: _Bytes = "utf8") -> Any:
-    """Return a value as dicts, lists and leaves, by the names under which its fields are read.
+    """Return a value as dicts, lists and leaves, under the names by which its fields are read.
 
-    Nothing is masked or left out, and what has no order gets one.
+    Nothing is masked or omitted. Sets are sorted, so that equal values have equal structures.
     """
     if isinstance(value, BaseModel):
         return _model_structure(value, how)
@@ -253,22 +255,22 @@ def _leaf(value: Any, how: _Bytes) -> Any:
 
 
 def _fields(
-    known: Mapping[str, Any],
+    fields: Mapping[str, Any],
     values: Mapping[str, Any],
     config: Mapping[str, Any],
     how: _Bytes,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    placed: dict[str, Any] = {}
     has_aliases = config.get("validate_by_alias", True)
-    for name in known or values:
+    for name in fields or values:
         if name in values:
-            alias = getattr(known.get(name), "validation_alias", None) if has_aliases else None
-            _place(found, _path(alias, name), structure(values[name], how))
-    return found
+            alias = getattr(fields.get(name), "validation_alias", None) if has_aliases else None
+            _place(placed, _path(alias, name), structure(values[name], how))
+    return placed
 
 
 def _path(alias: Any, name: str) -> Sequence[str | int]:
-    """Return where a model looks for a field."""
+    """Return the path at which a model reads a field."""
     if isinstance(alias, AliasChoices):
         alias = alias.choices[0]
     if isinstance(alias, AliasPath):
@@ -276,10 +278,10 @@ def _path(alias: Any, name: str) -> Sequence[str | int]:
     return (alias or name,)
 
 
-def _place(found: dict[str, Any], path: Sequence[str | int], part: Any) -> None:
-    """Put a part where a path leads; lists grow as far as that takes."""
+def _place(placed: dict[str, Any], path: Sequence[str | int], part: Any) -> None:
+    """Put a part at the end of a path. Lists grow as needed."""
     *way, last = path
-    at: Any = found
+    at: Any = placed
     for step, following in zip(way, path[1:], strict=True):
         _make_room(at, step)
         if at[step] is None:
