@@ -1,4 +1,4 @@
-"""Timers for commands to look at, planted and ticked by hand: nothing has to be waited for."""
+"""Timers for commands to look at, registered and ticked by hand: nothing has to be waited for."""
 
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -9,8 +9,8 @@ import msgspec
 import tenure
 from tenure import blocking
 from tenure.core.jobs.records import JobRecord
-from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.documents import Decision
+from tenure.core.schedules.registration import Registered, Registration
 from tenure.runtime.attempts.reports import ErrorReport
 from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tests.cli.conftest import Place
@@ -46,19 +46,19 @@ class Clockwork:
     def store(self) -> Any:
         return self.sync._app._store
 
-    def plant(self, *names: str, **changed: Any) -> None:
+    def register(self, *names: str, **changed: Any) -> None:
         """Make timers known, as a worker does when it begins."""
         for name in names or self._plans:
             found = self._plans.get(name, self._plans["sweep"]).definition
             given = {"digest": found.digest, "definition": found.encode(), **changed}
-            self.call(Scheduling(self.store).plant([Planting(name=name, **given)]))
+            self.call(Scheduling(self.store).register([Registration(name=name, **given)]))
 
     def tick(self, name: str = "sweep", **details: Any) -> JobRecord | None:
         """Have a tick that is due, run by web-1 unless told otherwise."""
         self.call(self.store.jobs.beat(["web-1"], ttl=600, meta={"host": "web-1", "pid": "4711"}))
-        planted = self._planted(name)
+        registered = self._registered(name)
         given = {"due": 0, "replica": "web-1", **details}
-        due = move(planted, planted.cursor + 1, name=name, **given)
+        due = move(registered, registered.cursor + 1, name=name, **given)
         return self.call(advance(self.store, due)).run
 
     def skip(self, name: str = "sweep") -> None:
@@ -67,15 +67,15 @@ class Clockwork:
 
     def miss(self, ticks: int, name: str = "sweep") -> None:
         """Have ticks that nobody ran in time."""
-        at = self._planted(name).cursor + 1
+        at = self._registered(name).cursor + 1
         late = Decision(outcome="missed", reason="late", first=at, last=at, ticks=ticks)
         self.tick(name, passed=(late,), run=None)
 
-    def _planted(self, name: str) -> Planted:
+    def _registered(self, name: str) -> Registered:
         """Return how a timer stands."""
         found = self.call(read_schedules(self.store, [name]))
         [schedule] = found.all
-        return Planted(
+        return Registered(
             ruler=schedule.record.ruler,
             revision=schedule.standing.revision,
             cursor=schedule.standing.cursor,

@@ -9,8 +9,8 @@ import pytest
 from tenure.core.clock import SystemClock
 from tenure.core.jobs.records import NewJob
 from tenure.core.leases import Granted
-from tenure.core.schedules.declaration import Planting
 from tenure.core.schedules.records import Commit, Expected, Write
+from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
@@ -46,8 +46,8 @@ async def fill(store: Store) -> None:
         await store.leases.acquire(f"{name}-lock", holder="ann", limit=1, ttl=600, meta={})
         await store.jobs.beat([f"{name}-replica"], ttl=600, meta={})
         digest = f"{name}-timer"
-        planting = Planting(name=digest, digest=digest, calendar=digest, definition=b"{}")
-        await Scheduling(store).plant([planting])
+        registration = Registration(name=digest, digest=digest, calendar=digest, definition=b"{}")
+        await Scheduling(store).register([registration])
     await store.jobs.insert([NewJob(id=id_, task="t", queue="good-queue") for id_ in (BAD, GOOD)])
 
 

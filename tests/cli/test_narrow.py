@@ -48,8 +48,8 @@ def test_jobs(file_place: Place, shop: Shop, columns: int):
 
 @pytest.mark.parametrize("columns", [60, 70, 80, 100, 140])
 def test_timers(file_place: Place, work: Clockwork, columns: int):
-    work.plant()
-    work.plant("a timer with a name that is long")
+    work.register()
+    work.register("a timer with a name that is long")
     work.tick()
     header, *_ = table(file_place, "timers", "ls", columns=columns, begins="NAME")
     assert {"NAME", "NEXT", "LAST"} <= set(header.split())
@@ -79,7 +79,7 @@ def test_queues(file_place: Place, shop: Shop):
 def test_next_ticks_are_shown_in_the_zone_of_the_timer(
     file_place: Place, work: Clockwork, columns: int
 ):
-    work.plant()
+    work.register()
     command = ("timers", "next", "weekly", "--number", "60")
     header, *found = table(file_place, *command, columns=columns, begins="UTC")
     assert header.split() == ["UTC", "Europe/Berlin", "IN"]

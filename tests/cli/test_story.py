@@ -110,7 +110,7 @@ def test_no_worker_says_that_it_serves_the_queue(shop: Shop, reasons):
 def test_a_run_waits_for_a_worker_with_its_timer(place: Place, shop: Shop, reasons):
     shop.claim(queues=["default"], slots=10, timers=["other"], timer_slots=3)
     with clockwork_at(place) as works:
-        works.plant("sweep")
+        works.register("sweep")
         run = works.sync.timers["sweep"].trigger()
     words, facts = reasons(run.id)
     assert words == ["queue"]

@@ -39,7 +39,7 @@ def test_what_is_not_there_yet(cli: Run, place: Place, work: Clockwork):
     document = cli(*place.options, "timers", "ls", "--json").json
     about = {"store": place.url, "namespace": place.namespace}
     assert document == {**about, "frozen": None, "timers": []}
-    work.plant("sweep")
+    work.register("sweep")
     assert cli(*place.options, "timers", "history", "sweep").out == "sweep has not ticked yet.\n"
     assert cli(*place.options, "timers", "history", "sweep", "--json").json["ticks"] == []
 
@@ -57,7 +57,7 @@ def test_unknown_names_are_explained(cli: Run, file_place: Place, command: list[
 
 
 def test_ls_tells_how_each_one_stands(cli: Run, place: Place, work: Clockwork):
-    work.plant()
+    work.register()
     work.tick()
     work.skip()
     told = cli(*place.options, "timers", "ls")
@@ -78,8 +78,8 @@ def test_ls_tells_how_each_one_stands(cli: Run, place: Place, work: Clockwork):
 
 
 def test_who_is_not_declared_any_more_is_told(cli: Run, place: Place, work: Clockwork):
-    work.plant("old name")
-    work.plant("sweep", renamed_from=("old name",))
+    work.register("old name")
+    work.register("sweep", renamed_from=("old name",))
     listed = cli(*place.options, "timers", "ls").out
     assert re.search(r"^old name +every 1 h +now sweep +0 +\d", listed, re.MULTILINE)
     told = cli(*place.options, "timers", "next", "old name").out
@@ -96,7 +96,7 @@ def test_who_is_not_declared_any_more_is_told(cli: Run, place: Place, work: Cloc
 
 
 def test_a_trigger_that_nobody_takes_is_told(cli: Run, file_place: Place, file_work: Clockwork):
-    file_work.plant("sweep")
+    file_work.register("sweep")
     with closing(sqlite3.connect(file_place.url.removeprefix("sqlite:///"))) as db:
         db.execute("UPDATE tenure_schedule SET declared = 1")
         db.commit()
@@ -111,7 +111,7 @@ def test_a_trigger_that_nobody_takes_is_told(cli: Run, file_place: Place, file_w
 
 
 def test_next_shows_when_it_ticks(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     told = cli(*place.options, "timers", "next", "sweep", "--number", "3")
     title, _, header, *rows = told.out.splitlines()
     assert (title, header.split()) == ("sweep  every 1 h", ["UTC", "IN"])
@@ -135,14 +135,14 @@ def test_numbers_have_bounds(cli: Run, file_place: Place, command: str, number: 
 def test_history_says_that_missed_ticks_are_counted_up_to_a_bound(
     cli: Run, place: Place, work: Clockwork
 ):
-    work.plant("sweep")
+    work.register("sweep")
     work.miss(1000)
     told = cli(*place.options, "timers", "history", "sweep")
     assert "1,000x or more late since" in told.out
 
 
 def test_history_tells_what_became_of_each_tick(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     good, bad, lost = work.tick(), work.tick(), work.tick()
     work.settle(good, "succeeded")
     work.settle(bad, "failed", "no address")
@@ -175,7 +175,7 @@ def test_history_tells_what_became_of_each_tick(cli: Run, place: Place, work: Cl
 
 
 def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     told = cli(*place.options, "timers", "pause", "sweep", "--reason", "migration")
     assert (told.code, told.out) == (0, "Paused sweep until it is resumed.\n")
     assert re.search(r"every 1 h +paused: migration", cli(*place.options, "timers", "ls").out)
@@ -196,7 +196,7 @@ def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
 
 
 def test_a_pause_may_have_an_end(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     told = cli(*place.options, "timers", "pause", "sweep", "--until", "2h")
     moment = r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, for (2h|1h 59m)"
     assert re.fullmatch(rf"Paused sweep {moment}\.\n", told.out)
@@ -213,7 +213,7 @@ def test_everything_can_be_frozen(cli: Run, place: Place, work: Clockwork):
     told = cli(*freeze, "--reason", "release")
     said = "All timers are frozen until 'tenure timers unfreeze': release.\n"
     assert (told.code, told.out) == (0, said)
-    work.plant("sweep")
+    work.register("sweep")
     assert cli(*place.options, "timers", "ls").out.startswith(said)
     told = cli(*place.options, "timers", "next", "sweep", "--number", "1").out
     assert said in told
@@ -241,7 +241,7 @@ def test_an_end_has_no_reason(cli: Run, file_place: Place):
 
 
 def test_trigger_runs_it_once_even_while_paused(cli: Run, place: Place, work: Clockwork):
-    work.plant()
+    work.register()
     work.sync.timers["sweep"].pause()
     document = cli(*place.options, "timers", "trigger", "sweep", "--json").json
     job = work.sync.job(document["job"])
@@ -260,8 +260,8 @@ def test_trigger_runs_it_once_even_while_paused(cli: Run, place: Place, work: Cl
 
 
 def test_what_cannot_be_read_ends_no_command(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
-    work.plant("future", definition=b'{"kind":"moon"}', digest="x")
+    work.register("sweep")
+    work.register("future", definition=b'{"kind":"moon"}', digest="x")
     lines = cli(*place.options, "timers", "ls").out.splitlines()
     assert re.fullmatch(r"future +unreadable +unreadable +0 +\d+\.\ds ago", lines[1])
     assert lines[-1] == "What is unreadable here was declared by a newer version of Tenure."
@@ -276,7 +276,7 @@ def test_what_cannot_be_read_ends_no_command(cli: Run, place: Place, work: Clock
 
 
 def test_texts_cannot_steer_the_terminal(cli: Run, place: Place, work: Clockwork):
-    work.plant(EVIL)
+    work.register(EVIL)
     run = work.tick(EVIL)
     work.tick(EVIL, limit=bound(1, EVIL))
     work.settle(run, "failed", EVIL)
@@ -291,7 +291,7 @@ def test_texts_cannot_steer_the_terminal(cli: Run, place: Place, work: Clockwork
 
 
 def test_a_reason_may_be_any_text(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     assert (
         cli(*place.options, "timers", "pause", "sweep", "--reason", "\udcff" + "x" * 2000).code == 0
     )
@@ -400,7 +400,7 @@ def test_a_wrong_rule_is_explained(cli: Run, rule: list[str], words: str):
 
 @pytest.mark.parametrize("columns", [60, 80])
 def test_a_narrow_terminal_shows_the_gist(file_place: Place, file_work: Clockwork, columns: int):
-    file_work.plant()
+    file_work.register()
     run = file_work.tick()
     file_work.settle(run, "failed", "no address for user " + "7" * 100)
     file_work.sync.timers["weekly"].pause("a migration of everything", until="2h")
@@ -420,7 +420,7 @@ def test_a_narrow_terminal_shows_the_gist(file_place: Place, file_work: Clockwor
 
 
 def test_jobs_tell_whose_run_they_are(cli: Run, place: Place, work: Clockwork):
-    work.plant()
+    work.register()
     run = work.sync.timers["sweep"].trigger().id
     shown = cli(*place.options, "jobs", "show", run).out
     assert re.search(r"\nrun of +the timer sweep, tick \d{4}-.* UTC, \d\.\ds ago\n", shown)
@@ -438,7 +438,7 @@ def test_jobs_tell_whose_run_they_are(cli: Run, place: Place, work: Clockwork):
 
 
 def test_a_run_is_triggered_and_not_requeued(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     run = work.tick()
     work.settle(run, "failed", "x")
     told = cli(*place.options, "jobs", "requeue", run.id)

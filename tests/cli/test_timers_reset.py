@@ -51,7 +51,7 @@ def put_ahead(work: Clockwork, name: str = "sweep", seconds: float = YEAR) -> No
 
 
 def test_a_timer_ticks_from_now_on(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     put_ahead(work)
     told = cli(*place.options, "timers", "reset", "sweep")
     assert told.code == 0
@@ -73,7 +73,7 @@ def test_a_timer_ticks_from_now_on(cli: Run, place: Place, work: Clockwork):
 
 
 def test_several_at_once(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep", "weekly", "third")
+    work.register("sweep", "weekly", "third")
     put_ahead(work)
     put_ahead(work, "third")
     document = cli(*place.options, "timers", "reset", "third", "weekly", "third", "--json").json
@@ -87,7 +87,7 @@ def test_several_at_once(cli: Run, place: Place, work: Clockwork):
 
 
 def test_all_that_are_ahead(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep", "weekly", "third")
+    work.register("sweep", "weekly", "third")
     put_ahead(work)
     put_ahead(work, "third")
     told = cli(*place.options, "timers", "reset", "--all")
@@ -110,7 +110,7 @@ def test_which_ones_must_be_said(cli: Run, file_place: Place, arguments: list[st
 def test_an_unknown_name_changes_nothing(
     cli: Run, file_place: Place, file_work: Clockwork, name: str
 ):
-    file_work.plant("sweep")
+    file_work.register("sweep")
     put_ahead(file_work)
     told = cli(*file_place.options, "timers", "reset", "sweep", name)
     assert (told.code, told.out) == (2, "")
@@ -122,9 +122,9 @@ def test_an_unknown_name_changes_nothing(
 
 
 def test_a_former_name_is_not_reset(cli: Run, file_place: Place, file_work: Clockwork):
-    file_work.plant("old name")
+    file_work.register("old name")
     put_ahead(file_work, "old name")
-    file_work.plant("sweep", renamed_from=("old name",))
+    file_work.register("sweep", renamed_from=("old name",))
     told = cli(*file_place.options, "timers", "reset", "old name")
     assert told.code == 2
     assert "Error: 'old name' is called 'sweep' now; reset that.\n" in told.err
@@ -132,7 +132,7 @@ def test_a_former_name_is_not_reset(cli: Run, file_place: Place, file_work: Cloc
 
 
 def test_lists_and_next_tell_that_it_is_silent(cli: Run, place: Place, work: Clockwork):
-    work.plant()
+    work.register()
     assert "silent" not in cli(*place.options, "timers", "ls").out
     put_ahead(work)
     work.sync.timers["sweep"].pause("migration")
@@ -152,7 +152,7 @@ def test_lists_and_next_tell_that_it_is_silent(cli: Run, place: Place, work: Clo
 
 @pytest.mark.parametrize("columns", [60, 80])
 def test_a_narrow_terminal_shows_that_too(file_place: Place, file_work: Clockwork, columns: int):
-    file_work.plant()
+    file_work.register()
     put_ahead(file_work)
     seen = on_a_terminal(*file_place.options, "timers", "ls", COLUMNS=str(columns))
     [sweep] = [line for line in plain(seen).splitlines() if line.startswith("sweep")]
@@ -161,7 +161,7 @@ def test_a_narrow_terminal_shows_that_too(file_place: Place, file_work: Clockwor
 
 
 def test_the_doctor_warns(cli: Run, place: Place, work: Clockwork):
-    work.plant("sweep", "weekly")
+    work.register("sweep", "weekly")
     code, findings = examined(cli, *place.options)
     assert "timers ahead" not in findings
     put_ahead(work)
@@ -181,7 +181,7 @@ def test_the_doctor_warns(cli: Run, place: Place, work: Clockwork):
 
 
 def test_the_blocking_facade_resets(work: Clockwork):
-    work.plant("sweep")
+    work.register("sweep")
     timer = work.sync.timers["sweep"]
     assert not timer.reset()
     put_ahead(work)

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tenure.core.clock import Clock
-from tenure.core.schedules.declaration import Planted
+from tenure.core.schedules.registration import Registered
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore
-from tests.contract.schedule_calls import planting
+from tests.contract.schedule_calls import registration
 
 __all__ = ["Meddled", "plant_by"]
 
@@ -45,7 +45,7 @@ class Meddled(FaultyStore):
         return await super()._pass(call, send)
 
 
-async def plant_by(scheduling: Scheduling, name: str, *former: str, **details: Any) -> Planted:
+async def plant_by(scheduling: Scheduling, name: str, *former: str, **details: Any) -> Registered:
     """Plant a schedule as this replica, under a new name of those."""
-    (planted,) = await scheduling.plant([planting(name, renamed_from=former, **details)])
-    return planted
+    (registered,) = await scheduling.register([registration(name, renamed_from=former, **details)])
+    return registered

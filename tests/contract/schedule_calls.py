@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from tenure.core.jobs.options import write_options
 from tenure.core.jobs.records import JobRecord
-from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.documents import Decision, Freeze, Schedule, decision_in
 from tenure.core.schedules.records import DECISIONS_MAX, Committed
+from tenure.core.schedules.registration import Registered, Registration
 from tenure.core.schedules.ticks import Advance, Advanced, Bound, Full, Move
 from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
@@ -30,9 +30,9 @@ __all__ = [
     "look_at",
     "look_at_all",
     "move",
-    "plant",
     "plant_all",
-    "planting",
+    "register",
+    "registration",
     "run",
     "thaw",
     "tick",
@@ -79,29 +79,29 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
     last_run: int
     last_job: str
     live: int
-    planted: int
+    registered: int
     declared: int
     successor: str
     freeze: Freeze | None
     latest: Decision | None
 
 
-def planting(name: str = "sync", definition: bytes = b"first", **details) -> Planting:
-    """Return a schedule to plant; its digest and its calendar follow from its definition."""
+def registration(name: str = "sync", definition: bytes = b"first", **details) -> Registration:
+    """Return a schedule to register; its digest and its calendar follow from its definition."""
     digest = definition.decode()
     given = {"calendar": digest, **details}
     text = msgspec.json.encode(digest)
-    return Planting(name=name, digest=digest, definition=text, **given)
+    return Registration(name=name, digest=digest, definition=text, **given)
 
 
-async def plant(store: Store, name: str = "sync", definition: bytes = b"first") -> Planted:
+async def register(store: Store, name: str = "sync", definition: bytes = b"first") -> Registered:
     """Plant one schedule."""
-    (planted,) = await plant_all(store, [planting(name, definition)])
-    return planted
+    (registered,) = await plant_all(store, [registration(name, definition)])
+    return registered
 
 
-async def plant_all(store: Store, plantings: list[Planting]) -> list[Planted]:
-    return await _replica(store).plant(plantings)
+async def plant_all(store: Store, registrations: list[Registration]) -> list[Registered]:
+    return await _replica(store).register(registrations)
 
 
 async def advance(store: Store, move: Advance) -> Advanced:
@@ -154,7 +154,7 @@ def _view(schedule: Schedule) -> ScheduleView:
         last_run=record.last_run,
         last_job=record.last_job,
         live=record.live,
-        planted=charter.planted,
+        registered=charter.registered,
         declared=record.declared,
         successor=standing.successor,
         freeze=standing.freeze,
@@ -167,18 +167,23 @@ def bound(most: int, reason: str = "limit", full: Full = "skip") -> Bound:
 
 
 def move(
-    planted: Planted | ScheduleView, to: int, *, name: str = "sync", rerun: bool = False, **details
+    registered: Registered | ScheduleView,
+    to: int,
+    *,
+    name: str = "sync",
+    rerun: bool = False,
+    **details,
 ) -> Advance:
-    """Return a move from the cursor as it was planted, with a run unless `run=None`."""
+    """Return a move from the cursor as it was registered, with a run unless `run=None`."""
     number = next(_numbers)
     options = write_options(rerun=rerun)
     made = new(number, task="@sync", queue=TIMERS, schedule=name, options=options, retention=60.0)
     given = {
         "id": id_of(number),
         "name": name,
-        "ruler": planted.ruler,
-        "revision": planted.revision,
-        "seen": planted.cursor,
+        "ruler": registered.ruler,
+        "revision": registered.revision,
+        "seen": registered.cursor,
         "to": to,
         "due": to,
         "run": made,

@@ -15,9 +15,9 @@ from tests.contract.schedule_calls import (
     freeze,
     look_at,
     move,
-    plant,
     plant_all,
-    planting,
+    register,
+    registration,
     run,
     tick,
 )
@@ -37,7 +37,7 @@ async def test_what_is_sound_is_not_called_damaged(store: Store):
     ):
         assert await settle(store, job, outcome) == "settled"
     await store.jobs.pause("default")
-    await plant(store)
+    await register(store)
     assert (await tick(store, (await store.ping()).now)).outcome == "done"
     await freeze(store, "sync", reason="a rest")
 
@@ -72,7 +72,7 @@ async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
     store: Store, clock: ManualClock, junk: str
 ):
     await join(store, "ann", ttl=1000)
-    await plant(store)
+    await register(store)
     before = await run(store, clock.wall(), replica="ann")
     record = await commit_calls.look_at(store)
     await commit_calls.rewrite(store, record, standing=junk)
@@ -81,10 +81,10 @@ async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
     assert (await read_schedules(store)).all == []
     assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
     assert not await Scheduling(store).freeze("sync")
-    planted = await plant(store)
-    assert (planted.ruler, planted.cursor) == ("first", clock.wall())
+    registered = await register(store)
+    assert (registered.ruler, registered.cursor) == ("first", clock.wall())
     clock.shift(1)
-    answer = await Scheduling(store).advance(move(planted, clock.wall(), replica="ann"))
+    answer = await Scheduling(store).advance(move(registered, clock.wall(), replica="ann"))
     assert answer.outcome == "done"
     # Effects of the run before stay shut out.
     assert answer.run is not None
@@ -95,7 +95,7 @@ async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
 async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
     store: Store, clock: ManualClock, junk: str
 ):
-    await plant(store)
+    await register(store)
     await run(store, clock.wall())
     record = await commit_calls.look_at(store)
     await commit_calls.rewrite(store, record, definition=junk)
@@ -105,9 +105,9 @@ async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
     # The definition that is declared next rules, whichever it is.
     cursor = schedule.standing.cursor
     clock.shift(1)
-    planted = await plant(store, definition=b"another")
-    assert planted.ruler == "another"
-    assert planted.cursor >= cursor
+    registered = await register(store, definition=b"another")
+    assert registered.ruler == "another"
+    assert registered.cursor >= cursor
     assert (await look_at(store)).definition == b"another"
     assert (await tick(store, clock.wall() + SECOND, due=0)).outcome == "done"
 
@@ -115,12 +115,12 @@ async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
 async def test_a_timer_that_was_renamed_from_one_that_cannot_be_read_begins_anew(
     store: Store, clock: ManualClock
 ):
-    await plant(store, "old")
+    await register(store, "old")
     record = await commit_calls.look_at(store, "old")
     await commit_calls.rewrite(store, record, standing="junk")
     clock.shift(1)
-    [planted] = await plant_all(store, [planting("new", renamed_from=("old",))])
-    assert (planted.ruler, planted.cursor) == ("first", clock.wall())
+    [registered] = await plant_all(store, [registration("new", renamed_from=("old",))])
+    assert (registered.ruler, registered.cursor) == ("first", clock.wall())
     clock.shift(1)
     assert (await tick(store, clock.wall(), name="new")).outcome == "done"
     assert [(one.kind, one.name) for one in store.damage] == [("timer", "old")]

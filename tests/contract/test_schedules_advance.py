@@ -27,9 +27,9 @@ from tests.contract.schedule_calls import (
     freeze,
     look_at,
     move,
-    plant,
     plant_all,
-    planting,
+    register,
+    registration,
     run,
     tick,
 )
@@ -43,7 +43,7 @@ ONCE = write_options(rerun=False)
 async def ann(store: Store) -> None:
     """A replica, and a schedule."""
     await join(store, "ann", "ben")
-    await plant(store)
+    await register(store)
 
 
 async def test_a_move_makes_a_run_that_runs_already(store: Store, clock: ManualClock):
@@ -80,7 +80,7 @@ async def test_a_run_without_a_replica_waits_in_its_queue(store: Store, clock: M
 
 async def test_a_tick_at_or_below_the_cursor_never_runs_again(store: Store, clock: ManualClock):
     clock.shift(2)
-    before = await plant(store)
+    before = await register(store)
     to = clock.wall()
     assert (await advance(store, move(before, to))).outcome == "done"
     late = await advance(store, move(before, to))
@@ -89,37 +89,37 @@ async def test_a_tick_at_or_below_the_cursor_never_runs_again(store: Store, cloc
 
 
 async def test_a_cursor_never_goes_back(store: Store, clock: ManualClock):
-    planted = await plant(store)
-    answer = await tick(store, planted.cursor - 1, run=None)
-    assert (answer.outcome, answer.cursor) == ("passed", planted.cursor)
+    registered = await register(store)
+    answer = await tick(store, registered.cursor - 1, run=None)
+    assert (answer.outcome, answer.cursor) == ("passed", registered.cursor)
 
 
 async def test_fences_grow_from_run_to_run_though_the_clock_is_set_back(
     store: Store, clock: ManualClock
 ):
-    cursor = (await plant(store)).cursor
+    cursor = (await register(store)).cursor
     clock.shift(TTL / 2)
     first = await run(store, cursor, replica="ann")
     clock.shift(-TTL / 4)
     second = await run(store, cursor, replica="ben", due=0)
-    (heir,) = await plant_all(store, [planting("heir", renamed_from=("sync",))])
-    third = await run(store, heir.cursor, replica="ann", name="heir", due=0)
+    (successor,) = await plant_all(store, [registration("successor", renamed_from=("sync",))])
+    third = await run(store, successor.cursor, replica="ann", name="successor", due=0)
     assert first.fence < second.fence < third.fence
 
 
 async def test_what_is_not_due_is_refused(store: Store, clock: ManualClock):
-    planted = await plant(store)
-    early = await tick(store, planted.cursor, due=clock.wall() + 2 * SECOND)
+    registered = await register(store)
+    early = await tick(store, registered.cursor, due=clock.wall() + 2 * SECOND)
     assert (early.outcome, early.ready_in, early.run) == ("early", 2.0, None)
-    assert (await look_at(store)).cursor == planted.cursor
+    assert (await look_at(store)).cursor == registered.cursor
     clock.shift(2)
-    assert (await tick(store, planted.cursor + 1, due=clock.wall())).outcome == "done"
+    assert (await tick(store, registered.cursor + 1, due=clock.wall())).outcome == "done"
 
 
 async def test_a_lost_reply_changes_nothing(store: Store, clock: ManualClock):
     clock.shift(1)
-    planted = await plant(store)
-    one = move(planted, clock.wall(), replica="ann", limit=bound(1))
+    registered = await register(store)
+    one = move(registered, clock.wall(), replica="ann", limit=bound(1))
     first = await advance(store, one)
     assert await advance(store, one) == first
     assert (await look_at(store)).live == 1
@@ -135,12 +135,12 @@ async def test_a_lost_reply_to_a_skip_or_a_mere_move_changes_nothing(
 ):
     await run(store, clock.wall(), replica="ann")
     clock.shift(1)
-    skip = move(await plant(store), clock.wall(), limit=bound(1, "overlap"))
+    skip = move(await register(store), clock.wall(), limit=bound(1, "overlap"))
     first = await advance(store, skip)
     assert (first.outcome, first.reason) == ("skipped", "overlap")
     assert await advance(store, skip) == first
     clock.shift(1)
-    mere = move(await plant(store), clock.wall(), run=None)
+    mere = move(await register(store), clock.wall(), run=None)
     first = await advance(store, mere)
     assert (first.outcome, first.run, first.cursor) == ("done", None, clock.wall())
     assert await advance(store, mere) == first
@@ -148,7 +148,7 @@ async def test_a_lost_reply_to_a_skip_or_a_mere_move_changes_nothing(
 
 
 async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClock):
-    before = await plant(store)
+    before = await register(store)
     assert (await tick(store, clock.wall(), replica="nobody")).outcome == "gone"
     clock.shift(TTL)
     held = await tick(store, clock.wall(), replica="ann")
@@ -170,8 +170,8 @@ async def test_a_replica_whose_jobs_are_being_recovered_gets_no_run(
 
 
 async def test_a_schedule_that_is_not_there_is_unknown(store: Store, clock: ManualClock):
-    planted = await plant(store)
-    answer = await advance(store, move(planted, clock.wall(), name="other"))
+    registered = await register(store)
+    answer = await advance(store, move(registered, clock.wall(), name="other"))
     assert (answer.outcome, answer.cursor, answer.revision) == ("unknown", 0, 0)
 
 
@@ -203,7 +203,7 @@ async def test_a_limit_of_its_own_counts_what_runs_there(store: Store, clock: Ma
 async def test_a_tick_that_is_held_changes_nothing(store: Store, clock: ManualClock):
     one = await run(store, clock.wall(), replica="ann")
     clock.shift(1)
-    held = move(await plant(store), clock.wall(), limit=bound(1, "overlap", "hold"))
+    held = move(await register(store), clock.wall(), limit=bound(1, "overlap", "hold"))
     answer = await advance(store, held)
     assert (answer.outcome, answer.reason) == ("held", "overlap")
     assert (await look_at(store)).cursor == held.seen
@@ -217,7 +217,7 @@ async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualC
     clock.shift(1)
     waits = await run(store, clock.wall())
     clock.shift(1)
-    newer = move(await plant(store), clock.wall(), limit=bound(1, "newer", "cancel"))
+    newer = move(await register(store), clock.wall(), limit=bound(1, "newer", "cancel"))
     assert (await advance(store, newer)).outcome == "held"
     (beat,) = await store.jobs.beat(["ann"], ttl=TTL)
     assert beat is not None
@@ -243,12 +243,12 @@ async def test_it_may_rest_after_its_last_run(store: Store, clock: ManualClock):
 
 
 async def test_a_trigger_leaves_the_cursor_alone(store: Store, clock: ManualClock):
-    planted = await plant(store)
+    registered = await register(store)
     clock.shift(7)
     await freeze(store, "sync")
-    forced = move(planted, clock.wall(), seen=None, forced=True)
+    forced = move(registered, clock.wall(), seen=None, forced=True)
     answer = await advance(store, forced)
-    assert (answer.outcome, answer.cursor) == ("done", planted.cursor)
+    assert (answer.outcome, answer.cursor) == ("done", registered.cursor)
     assert await advance(store, forced) == answer
     (decision,) = await decisions(store, "sync")
     assert (decision.outcome, decision.reason) == ("ran", "triggered")
@@ -308,7 +308,7 @@ async def test_decisions_that_are_alike_are_merged(store: Store, clock: ManualCl
 async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
     store: Store, clock: ManualClock
 ):
-    first = move(await plant(store), clock.wall(), replica="ann")
+    first = move(await register(store), clock.wall(), replica="ann")
     await advance(store, first)
     for _ in range(DECISIONS_MAX + 5):
         clock.shift(1)
@@ -320,7 +320,7 @@ async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
     assert kept[0].last == clock.wall()
     clock.shift(100)
     await store.prune(idle=3600)
-    again = move(await plant(store), first.to, seen=first.seen)
+    again = move(await register(store), first.to, seen=first.seen)
     assert (await advance(store, again)).outcome == "passed"
 
 
@@ -329,12 +329,12 @@ async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClo
     for _ in range(20):
         clock.shift(1)
         await stores[0].jobs.beat(["ann", "ben"], ttl=TTL)
-        planted = await plant(stores[0])
+        registered = await register(stores[0])
         answers = await asyncio.gather(
             *(
                 advance(
                     stores[number % 3],
-                    move(planted, clock.wall(), replica="ann" if number % 2 else "ben"),
+                    move(registered, clock.wall(), replica="ann" if number % 2 else "ben"),
                 )
                 for number in range(9)
             )
@@ -350,12 +350,12 @@ async def test_a_limit_is_exact_however_many_ask_at_once(world: World, clock: Ma
     for _ in range(10):
         clock.shift(1)
         await stores[0].jobs.beat(["ann", "ben"], ttl=TTL)
-        planted = await plant(stores[0])
+        registered = await register(stores[0])
         answers = await asyncio.gather(
             *(
                 advance(
                     stores[number % 3],
-                    move(planted, clock.wall(), seen=None, replica="ann", limit=bound(3)),
+                    move(registered, clock.wall(), seen=None, replica="ann", limit=bound(3)),
                 )
                 for number in range(8)
             )

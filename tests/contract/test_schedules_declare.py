@@ -173,11 +173,11 @@ async def test_silence_and_version_count_both(store: Store, clock: ManualClock):
 async def test_a_schedule_that_is_only_expected_may_have_to_be_silent(
     store: Store, clock: ManualClock
 ):
-    record, heir = await create(store), await create(store, "heir")
-    expects = (as_expected(record), as_expected(heir, MINUTE))
+    record, successor = await create(store), await create(store, "successor")
+    expects = (as_expected(record), as_expected(successor, MINUTE))
     back = plan(record, expects=expects, writes=(Write("sync", "back"),))
     answer = await send(store, back)
-    assert (answer.outcome, answer.found) == ("stale", (as_found(heir),))
+    assert (answer.outcome, answer.found) == ("stale", (as_found(successor),))
     clock.shift(MINUTE)
     assert (await send(store, back)).outcome == "done"
 
@@ -215,11 +215,11 @@ async def test_it_is_written_back_also_if_the_commit_is_refused_for_another_reas
 
 
 async def test_it_is_written_back_where_it_is_only_expected(store: Store, clock: ManualClock):
-    record, heir = await create(store), await create(store, "heir")
+    record, successor = await create(store), await create(store, "successor")
     clock.step(-HOUR)
-    expects = (as_expected(record), as_expected(heir, MINUTE))
+    expects = (as_expected(record), as_expected(successor, MINUTE))
     assert (await send(store, plan(record, expects=expects))).outcome == "stale"
-    assert await look_at(store, "heir") == replace(heir, declared=clock.wall())
+    assert await look_at(store, "successor") == replace(successor, declared=clock.wall())
     assert await look_at(store) == record
 
 

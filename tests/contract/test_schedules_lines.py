@@ -186,10 +186,10 @@ async def test_a_commit_leaves_the_lines_with_its_own_schedule(store: Store):
     """Also if it writes others, of which one continues it."""
     record = await create(store)
     await add(store, tick_line("old"))
-    expects = (*plan(record).expects, *plan("heir").expects)
-    writes = (Write("heir", "s", "r", "d", above=("sync",)), Write("sync", "at rest"))
-    await send(store, plan("heir", expects=expects, writes=writes, lines=(tick_line("new"),)))
-    assert (await bodies(store), await bodies(store, "heir")) == (["old"], ["new"])
+    expects = (*plan(record).expects, *plan("successor").expects)
+    writes = (Write("successor", "s", "r", "d", above=("sync",)), Write("sync", "at rest"))
+    await send(store, plan("successor", expects=expects, writes=writes, lines=(tick_line("new"),)))
+    assert (await bodies(store), await bodies(store, "successor")) == (["old"], ["new"])
 
 
 async def test_lines_may_be_long(store: Store):

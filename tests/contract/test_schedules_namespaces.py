@@ -13,9 +13,9 @@ from tests.contract.schedule_calls import (
     freeze,
     look_at,
     look_at_all,
-    plant,
     plant_all,
-    planting,
+    register,
+    registration,
     run,
     thaw,
     tick,
@@ -38,7 +38,7 @@ async def test_two_namespaces_share_no_schedules(world: World, clock: ManualCloc
     for store in (here, there):
         await join(store, "ann", ttl=1000)
         for name in NAMES:
-            await plant(store, name)
+            await register(store, name)
             late = Decision(outcome="missed", reason="late", first=zero + 1, last=zero + 3)
             await tick(store, zero + SECOND, name=name, due=zero, run=None, passed=(late,))
             await freeze(store, name, reason="both")
@@ -49,7 +49,9 @@ async def test_two_namespaces_share_no_schedules(world: World, clock: ManualCloc
     clock.shift(10)
     await thaw(here, "sync")
     await freeze(here, "idle", reason="here")
-    await plant_all(here, [planting("sync", b"second"), planting("new", renamed_from=("idle",))])
+    await plant_all(
+        here, [registration("sync", b"second"), registration("new", renamed_from=("idle",))]
+    )
     await tick(here, clock.wall() + SECOND, due=clock.wall(), forced=True, run=None)
     assert (await look_at(here)).revision == 2
     clock.shift(100)

@@ -20,9 +20,9 @@ from tests.contract.schedule_calls import (
     freeze,
     look_at,
     move,
-    plant,
     plant_all,
-    planting,
+    register,
+    registration,
     run,
     thaw,
     tick,
@@ -55,16 +55,16 @@ def extended(text: str, fields: dict[str, Any]) -> str:
 
 
 async def test_what_a_newer_release_has_added_stays(store: Store, clock: ManualClock):
-    await plant(store)
+    await register(store)
     await extend(store, standing={"colour": [1, 2]}, definition={"owner": {"team": "a"}})
     clock.shift(1)
     await run(store, clock.wall())
     await freeze(store, "sync", reason="release")
     await thaw(store, "sync")
-    await plant(store, definition=b"second")
+    await register(store, definition=b"second")
     clock.step(-10)
     assert await Scheduling(store).reset("sync")
-    await rename(store, "sync", "heir")
+    await rename(store, "sync", "successor")
     record = await look_at_record(store)
     assert msgspec.json.decode(record.standing)["colour"] == [1, 2]
     assert msgspec.json.decode(record.definition)["owner"] == {"team": "a"}
@@ -73,13 +73,13 @@ async def test_what_a_newer_release_has_added_stays(store: Store, clock: ManualC
 async def test_what_a_newer_release_has_written_in_its_own_form_is_left_to_it(
     store: Store, clock: ManualClock
 ):
-    planted = await plant(store)
+    registered = await register(store)
     newer = await extend(store, standing=NEWER)
     clock.shift(1)
-    assert (await Scheduling(store).advance(move(planted, clock.wall()))).outcome == "passed"
+    assert (await Scheduling(store).advance(move(registered, clock.wall()))).outcome == "passed"
     for definition in (b"first", b"second"):
-        assert (await plant(store, definition=definition)).ruler == ""
-    assert (await rename(store, "sync", "heir")).ruler == ""
+        assert (await register(store, definition=definition)).ruler == ""
+    assert (await rename(store, "sync", "successor")).ruler == ""
     clock.step(-10)
     scheduling = Scheduling(store)
     for change in (scheduling.freeze, scheduling.thaw, scheduling.reset):
@@ -93,7 +93,7 @@ async def test_what_a_newer_release_has_written_in_its_own_form_is_left_to_it(
 async def test_a_freeze_of_everything_that_a_newer_release_has_written_holds(
     store: Store, clock: ManualClock
 ):
-    await plant(store)
+    await register(store)
     await freeze(store, EVERYTHING, reason="release")
     await extend(store, EVERYTHING, standing=NEWER)
     clock.shift(1)
@@ -105,10 +105,10 @@ async def test_a_freeze_of_everything_that_a_newer_release_has_written_holds(
 async def test_a_schedule_whose_standing_cannot_be_read_begins_anew(
     store: Store, clock: ManualClock
 ):
-    planted = await plant(store)
+    registered = await register(store)
     await rewrite(store, await look_at_record(store), standing="{")
     clock.shift(1)
-    assert (await Scheduling(store).advance(move(planted, clock.wall()))).outcome == "unknown"
+    assert (await Scheduling(store).advance(move(registered, clock.wall()))).outcome == "unknown"
     again = await plant_by(Scheduling(Meddled(store)), "sync")
     assert (again.ruler, again.cursor) == ("first", clock.wall())
     clock.shift(1)
@@ -118,35 +118,35 @@ async def test_a_schedule_whose_standing_cannot_be_read_begins_anew(
 async def test_a_former_name_whose_standing_cannot_be_read_holds_up_no_other(
     store: Store, clock: ManualClock
 ):
-    await plant(store, "old")
+    await register(store, "old")
     await rewrite(store, await look_at_record(store, "old"), standing="[]")
     clock.shift(1)
-    heir = await plant_by(Scheduling(Meddled(store)), "new", "old")
-    assert (heir.ruler, heir.cursor) == ("first", clock.wall())
+    successor = await plant_by(Scheduling(Meddled(store)), "new", "old")
+    assert (successor.ruler, successor.cursor) == ("first", clock.wall())
 
 
 async def test_a_schedule_whose_definition_cannot_be_read_is_defined_anew(
     store: Store, clock: ManualClock
 ):
-    await plant(store)
+    await register(store)
     await run(store, clock.wall())
     await freeze(store, "sync", reason="release")
     await rewrite(store, await look_at_record(store), definition="{")
     clock.shift(1)
-    again = await plant(store)
+    again = await register(store)
     assert (again.ruler, again.revision) == ("first", 2)
     assert again.cursor == clock.wall()
     found = await look_at(store)
-    assert (found.definition, found.planted) == (b"first", clock.wall())
+    assert (found.definition, found.registered) == (b"first", clock.wall())
     assert found.freeze is not None
 
 
 async def test_successors_that_go_round_in_a_circle_end_nothing(store: Store, clock: ManualClock):
-    await plant_all(store, [planting("a"), planting("b")])
+    await plant_all(store, [registration("a"), registration("b")])
     await extend(store, "a", standing={"successor": "b"})
     await extend(store, "b", standing={"successor": "a"})
     clock.shift(DECLARED_FOR + 1)
-    assert (await plant(store, "a")).ruler == "first"
+    assert (await register(store, "a")).ruler == "first"
     assert [(await look_at(store, name)).successor for name in "ab"] == ["", "a"]
 
 
@@ -155,8 +155,8 @@ async def test_a_run_whose_options_cannot_be_read_does_not_run_again(
     store: Store, clock: ManualClock, how: str
 ):
     await join(store, "ann")
-    planted = await plant(store)
-    asked = move(planted, clock.wall(), replica="ann", rerun=True)
+    registered = await register(store)
+    asked = move(registered, clock.wall(), replica="ann", rerun=True)
     assert asked.run is not None
     asked = msgspec.structs.replace(asked, run=msgspec.structs.replace(asked.run, options="{"))
     made = (await Scheduling(store).advance(asked)).run

@@ -179,11 +179,11 @@ async def test_a_schedule_goes_on_above_the_fences_of_others(store: Store, clock
         clock.step(-HOUR)
     records = [await look_at(store, name) for name in ("a", "b")]
     expects = (as_expected("c"), *(as_expected(record) for record in records))
-    heir = Write("c", "s", "r", "d", above=("a", "b", "never"))
-    first = await run(store, "c", expects=expects, writes=(heir,), born_on="ann")
+    successor = Write("c", "s", "r", "d", above=("a", "b", "never"))
+    first = await run(store, "c", expects=expects, writes=(successor,), born_on="ann")
     assert first.fence > max(fences.values())
-    heir = Write("d", "s", "r", "d", above=("c",))
-    await send(store, plan("d", writes=(heir,)))
+    successor = Write("d", "s", "r", "d", above=("c",))
+    await send(store, plan("d", writes=(successor,)))
     clock.step(-HOUR)
     assert (await run(store, await look_at(store, "d"), born_on="ben")).fence > first.fence
 
@@ -192,21 +192,21 @@ async def test_a_schedule_goes_on_after_the_latest_of_the_last_runs(store: Store
     made = {}
     for name, tick in (("a", TICK + SECOND), ("b", TICK + 2 * SECOND), ("c", TICK)):
         made[name] = await run(store, await create(store, name), tick=tick)
-    first = await create(store, "heir", above=("a", "b", "c", "never"))
+    first = await create(store, "successor", above=("a", "b", "c", "never"))
     assert (first.last_run, first.last_job) == (TICK + 2 * SECOND, made["b"].id)
     assert (first.live, first.latest) == (0, None)
     own = await run(store, first, tick=TICK + 3 * SECOND)
-    writes = (Write("heir", "s", "r", above=("a", "b")),)
+    writes = (Write("successor", "s", "r", above=("a", "b")),)
     await send(store, plan(first, writes=writes))
-    again = await look_at(store, "heir")
+    again = await look_at(store, "successor")
     assert (again.last_run, again.last_job) == (TICK + 3 * SECOND, own.id)
     assert (await create(store, "new", above=("never",))).last_run == 0
 
 
 async def test_a_run_in_the_same_commit_is_the_last_one(store: Store):
     await run(store, await create(store, "old"), tick=TICK + SECOND)
-    heir = Write("new", "s", "r", "d", above=("old",))
-    made = await run(store, "new", writes=(heir,), tick=TICK)
+    successor = Write("new", "s", "r", "d", above=("old",))
+    made = await run(store, "new", writes=(successor,), tick=TICK)
     record = await look_at(store, "new")
     assert (record.last_run, record.last_job) == (TICK, made.id)
 

@@ -23,9 +23,9 @@ from tests.contract.schedule_calls import (
     look_at,
     look_at_all,
     move,
-    plant,
     plant_all,
-    planting,
+    register,
+    registration,
     run,
     thaw,
     tick,
@@ -73,8 +73,8 @@ def other(meddled: Meddled) -> Scheduling:
 async def test_an_older_definition_yields_to_a_declaration_of_the_last_moment(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    await plant(store)
-    await plant(store, definition=b"second")
+    await register(store)
+    await register(store, definition=b"second")
     clock.shift(DECLARED_FOR + 1)
     meddled.before("commit", lambda: store.schedules.declare([("sync", "second")]))
     assert (await plant_by(other, "sync")).ruler == ""
@@ -84,7 +84,7 @@ async def test_an_older_definition_yields_to_a_declaration_of_the_last_moment(
 async def test_a_former_name_yields_to_a_declaration_of_the_last_moment(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    await plant(store, "old")
+    await register(store, "old")
     await rename(store, "old", "new")
     clock.shift(DECLARED_FOR + 1)
     meddled.before("commit", lambda: store.schedules.declare([("new", "first")]))
@@ -95,7 +95,7 @@ async def test_a_former_name_yields_to_a_declaration_of_the_last_moment(
 async def test_a_former_name_that_appears_at_the_last_moment_is_taken_over(
     store: Store, meddled: Meddled, other: Scheduling
 ):
-    meddled.before("commit", lambda: plant(store, "old"))
+    meddled.before("commit", lambda: register(store, "old"))
     assert (await plant_by(other, "new", "old")).ruler
     assert (await look_at(store, "old")).successor == "new"
 
@@ -103,15 +103,15 @@ async def test_a_former_name_that_appears_at_the_last_moment_is_taken_over(
 async def test_a_definition_that_is_replaced_at_the_last_moment_yields(
     store: Store, meddled: Meddled, other: Scheduling
 ):
-    await plant(store)
-    meddled.before("declare", lambda: plant(store, definition=b"second"))
+    await register(store)
+    meddled.before("declare", lambda: register(store, definition=b"second"))
     assert (await plant_by(other, "sync")).ruler == ""
 
 
 async def test_a_schedule_that_is_declared_at_the_last_moment_is_not_forgotten(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    await plant(store)
+    await register(store)
     clock.shift(DECLARED_FOR + 1)
     meddled.before("commit", lambda: store.schedules.declare([("sync", "first")]))
     assert await other.forget(idle=DECLARED_FOR) == 0
@@ -121,7 +121,7 @@ async def test_a_schedule_that_is_declared_at_the_last_moment_is_not_forgotten(
 async def test_a_schedule_that_is_triggered_at_the_last_moment_is_not_forgotten(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    await plant(store)
+    await register(store)
     clock.shift(DECLARED_FOR + 1)
     meddled.before("commit", lambda: tick(store, clock.wall(), seen=None, forced=True))
     assert await other.forget(idle=DECLARED_FOR) == 0
@@ -131,11 +131,11 @@ async def test_a_schedule_that_is_triggered_at_the_last_moment_is_not_forgotten(
 async def test_a_name_at_rest_stays_if_its_successor_comes_back_at_the_last_moment(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    await plant(store, "old")
+    await register(store, "old")
     await rename(store, "old", "new")
     clock.shift(DECLARED_FOR + 1)
     assert await forget(store, idle=DECLARED_FOR) == 1
-    meddled.before("commit", lambda: plant(store, "new"))
+    meddled.before("commit", lambda: register(store, "new"))
     assert await other.forget(idle=DECLARED_FOR) == 0
     assert (await look_at(store, "old")).successor == "new"
 
@@ -150,11 +150,11 @@ async def test_a_pause_that_begins_at_the_last_moment_counts(
     is_shared: bool,
     name: str,
 ):
-    planted = await plant_by(other, "sync")
+    registered = await plant_by(other, "sync")
     clock.shift(1)
     meddled.before("commit", lambda: freeze(store, name))
-    seen = planted.cursor if is_shared else None
-    answer = await other.advance(move(planted, clock.wall(), seen=seen))
+    seen = registered.cursor if is_shared else None
+    answer = await other.advance(move(registered, clock.wall(), seen=seen))
     assert (answer.outcome, answer.reason) == ("skipped", "paused")
 
 
@@ -163,9 +163,9 @@ async def test_a_pause_that_begins_at_the_last_moment_counts(
 
 async def test_an_older_definition_moves_no_cursor(store: Store, clock: ManualClock):
     """Not even one with the same ticks, from where the newer one goes on."""
-    (before,) = await plant_all(store, [planting(definition=b"first", calendar="daily")])
+    (before,) = await plant_all(store, [registration(definition=b"first", calendar="daily")])
     clock.shift(5)
-    (after,) = await plant_all(store, [planting(definition=b"second", calendar="daily")])
+    (after,) = await plant_all(store, [registration(definition=b"second", calendar="daily")])
     assert after.cursor == before.cursor
     answer = await Scheduling(store).advance(move(before, clock.wall()))
     assert (answer.outcome, answer.ruler) == ("passed", "second")
@@ -175,12 +175,12 @@ async def test_an_older_definition_moves_no_cursor(store: Store, clock: ManualCl
 async def test_a_replica_that_is_out_of_date_asks_once_more(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    planted = await plant_by(other, "sync")
+    registered = await plant_by(other, "sync")
     clock.shift(1)
     await freeze(store, "sync")
     await thaw(store, "sync")
     before = meddled.faults.calls.copy()
-    assert (await other.advance(move(planted, clock.wall()))).outcome == "done"
+    assert (await other.advance(move(registered, clock.wall()))).outcome == "done"
     assert meddled.faults.calls - before == {"commit": 2}
 
 
@@ -199,16 +199,16 @@ async def test_every_replica_waits_for_a_run_that_was_triggered(
     store: Store, clock: ManualClock, other: Scheduling
 ):
     await join(store, "ann")
-    planted = await plant_by(other, "sync")
+    registered = await plant_by(other, "sync")
     clock.shift(1)
     await run(store, clock.wall(), seen=None, forced=True)
-    answer = await other.advance(move(planted, clock.wall(), replica="ann", rest=60.0))
+    answer = await other.advance(move(registered, clock.wall(), replica="ann", rest=60.0))
     assert (answer.outcome, answer.reason) == ("held", "running")
 
 
 async def test_a_replicas_own_tick_makes_nothing_stale(store: Store, clock: ManualClock):
     await join(store, "ann")
-    await plant(store)
+    await register(store)
     before = await look_at_record(store)
     clock.shift(1)
     await run(store, clock.wall(), seen=None, replica="ann")
@@ -223,9 +223,9 @@ async def test_a_tick_is_recognised_although_its_run_is_gone(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling, limit: Any
 ):
     await join(store, "ann", ttl=1000)
-    planted = await plant_by(other, "sync")
+    registered = await plant_by(other, "sync")
     clock.shift(1)
-    asked = move(planted, clock.wall(), replica="ann", limit=limit)
+    asked = move(registered, clock.wall(), replica="ann", limit=limit)
     meddled.faults.lose_reply("commit")
     with pytest.raises(StoreUnavailable):
         await other.advance(asked)
@@ -243,9 +243,9 @@ async def test_a_tick_is_recognised_although_its_run_is_gone(
 async def test_a_tick_is_recognised_after_a_look_at_its_schedule(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    planted = await plant_by(other, "sync")
+    registered = await plant_by(other, "sync")
     clock.shift(1)
-    asked = move(planted, clock.wall())
+    asked = move(registered, clock.wall())
     meddled.faults.lose_reply("commit")
     with pytest.raises(StoreUnavailable):
         await other.advance(asked)
@@ -264,19 +264,19 @@ async def test_a_change_that_is_sent_twice_counts_once(store: Store, clock: Manu
     assert await twice.thaw("sync")
     assert not await twice.thaw("sync")
     assert (await plant_by(twice, "sync", definition=b"second")).revision == 2
-    assert (await plant_by(twice, "heir", "sync")).revision == 1
+    assert (await plant_by(twice, "successor", "sync")).revision == 1
     clock.step(-10)
-    assert await twice.reset("heir")
-    assert not await twice.reset("heir")
+    assert await twice.reset("successor")
+    assert not await twice.reset("successor")
 
 
 async def test_a_tick_is_held_although_the_runs_before_it_are_not_cancelled_yet(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
-    planted = await plant_by(other, "sync")
+    registered = await plant_by(other, "sync")
     before = await run(store, clock.wall())
     clock.shift(1)
-    newer = move(planted, clock.wall(), limit=bound(1, "newer", "cancel"))
+    newer = move(registered, clock.wall(), limit=bound(1, "newer", "cancel"))
     meddled.faults.lose_request("cancel")
     assert (await other.advance(newer)).outcome == "held"
     assert (await other.advance(newer)).outcome == "held"
@@ -293,7 +293,7 @@ async def test_a_name_that_was_forgotten_runs_none_of_its_ticks_again(
     store: Store, clock: ManualClock
 ):
     """Its former name is still there, with the cursor of that time."""
-    await plant(store, "old")
+    await register(store, "old")
     await rename(store, "old", "new")
     clock.shift(5)
     await tick(store, clock.wall(), name="new", run=None)
@@ -306,7 +306,7 @@ async def test_a_name_that_was_forgotten_runs_none_of_its_ticks_again(
 async def test_a_pause_that_was_ended_under_a_name_that_was_forgotten_does_not_come_back(
     store: Store, clock: ManualClock
 ):
-    await plant(store, "old")
+    await register(store, "old")
     await freeze(store, "old", reason="release")
     await rename(store, "old", "new")
     await thaw(store, "new")
@@ -320,7 +320,7 @@ async def test_everything_idle_is_forgotten_although_pages_are_short(
     store: Store, clock: ManualClock
 ):
     for name in "abc":
-        await plant(store, name)
+        await register(store, name)
     clock.shift(DECLARED_FOR + 1)
     assert await Scheduling(ShortPages(store)).forget(idle=DECLARED_FOR) == 3
     assert await look_at_all(store) == []
@@ -330,15 +330,15 @@ async def test_the_freeze_of_everything_is_not_forgotten(store: Store, clock: Ma
     await freeze(store, EVERYTHING, reason="release")
     clock.shift(DECLARED_FOR + 1)
     assert await forget(store, idle=DECLARED_FOR) == 0
-    await plant(store)
+    await register(store)
     clock.shift(1)
     assert (await tick(store, clock.wall())).reason == "paused"
 
 
 async def test_any_number_of_schedules_is_planted_and_forgotten(store: Store, clock: ManualClock):
     names = [f"timer-{number}" for number in range(BATCH_MAX + 1)]
-    planted = await plant_all(store, [planting(name) for name in names])
-    assert [one.cursor for one in planted] == [clock.wall()] * len(names)
+    registered = await plant_all(store, [registration(name) for name in names])
+    assert [one.cursor for one in registered] == [clock.wall()] * len(names)
     clock.shift(20)
     assert await Scheduling(store).declare([(name, "first") for name in names]) == []
     assert {one.declared for one in await look_at_all(store)} == {clock.wall()}

@@ -16,7 +16,7 @@ from tests.contract.schedule_calls import (
     freeze,
     look_at,
     look_at_all,
-    plant,
+    register,
     run,
     thaw,
     tick,
@@ -28,7 +28,7 @@ from tests.rig.endings import bury, leave
 async def ann(store: Store) -> None:
     """A replica, and a schedule."""
     await join(store, "ann")
-    await plant(store)
+    await register(store)
 
 
 async def look(store: Store, one: JobRecord) -> JobRecord:
@@ -161,7 +161,7 @@ async def test_a_freeze_is_remembered(store: Store, clock: ManualClock):
         clock.wall() + 5,
         "second",
     )
-    await plant(store, definition=b"second")
+    await register(store, definition=b"second")
     assert (await look_at(store)).freeze == kept
 
 

@@ -50,13 +50,13 @@ _TIMER_THEMES = (
     ("advance", "advance", "advance", "advance_again"),
     ("advance", "advance", "settle", "recover", "beat"),
     ("advance", "advance", "claim", "cancel_run", "settle"),
-    ("plant", "plant", "advance", "freeze", "thaw"),
-    ("plant", "plant", "plant", "advance"),
-    ("plant", "forget", "advance", "declare", "freeze"),
+    ("register", "register", "advance", "freeze", "thaw"),
+    ("register", "register", "register", "advance"),
+    ("register", "forget", "advance", "declare", "freeze"),
     ("advance", "leave", "bury", "recover", "settle_again"),
     _ANYTHING,
 )
-ERRANDS = ("plant", "advance", "advance_again", "freeze", "thaw", "forget", "declare")
+ERRANDS = ("register", "advance", "advance_again", "freeze", "thaw", "forget", "declare")
 """Steps about timers that take a replica several calls; all others are one call."""
 
 
@@ -102,7 +102,7 @@ def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> S
         steps += _dealt_out(chance, pool, _COMMIT_THEMES)
     elif kind == "timers":
         pool = _Pool(_forward(scheduling_programs.draw(chance, length=_POOL)))
-        first = pool.take("join", "join", "join", "plant")
+        first = pool.take("join", "join", "join", "register")
         steps = [Step(0, caller, *step) for caller, step in enumerate(first)]
         steps += _dealt_out(chance, pool, _TIMER_THEMES)
     else:

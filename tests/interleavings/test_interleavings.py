@@ -103,7 +103,7 @@ MOVE: dict[str, Any] = {
 
 def ticks_that_meet(seed: int) -> Schedule:
     """Return a schedule in which two replicas tick at once, and one does not hear its answer."""
-    steps = [Step(0, 0, "plant", {"schedules": [declared("s", "a")]})]
+    steps = [Step(0, 0, "register", {"schedules": [declared("s", "a")]})]
     for window in range(1, 4):
         steps.append(Step(2 * window, 0, "pass_time", {"seconds": 1.0}))
         for caller in range(CALLERS):
@@ -124,12 +124,12 @@ def a_deploy_that_is_rolled_back(seed: int) -> Schedule:
     frozen = "st"[seed % 2]
     # Seconds that pass before; a release that is gone for a minute does not rule any more.
     windows: list[tuple[float, list[tuple[str, dict[str, Any]]]]] = [
-        (1.0, [("plant", old)]),
-        (1.0, [("plant", new), ("plant", old), *ticks]),
+        (1.0, [("register", old)]),
+        (1.0, [("register", new), ("register", old), *ticks]),
         (1.0, [("freeze", {"name": frozen, "until_in": None, "reason": ""}), *ticks]),
-        (1.0, [("thaw", {"name": frozen}), ("plant", new), *ticks]),
-        (70.0, [("plant", old), ("forget", {"idle": 65.0}), *ticks]),
-        (70.0, [("plant", old), ("plant", new), *ticks]),
+        (1.0, [("thaw", {"name": frozen}), ("register", new), *ticks]),
+        (70.0, [("register", old), ("forget", {"idle": 65.0}), *ticks]),
+        (70.0, [("register", old), ("register", new), *ticks]),
     ]
     steps: list[Step] = []
     for window, (seconds, calls) in enumerate(windows):

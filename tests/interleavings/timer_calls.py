@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from tenure.core.durations import micros
 from tenure.core.jobs.records import JobRecord
-from tenure.core.schedules.declaration import Planted
 from tenure.core.schedules.documents import DECLARED_FOR, EVERYTHING, read_standing
 from tenure.core.schedules.records import (
     DECISIONS_MAX,
@@ -23,6 +22,7 @@ from tenure.core.schedules.records import (
     ScheduleList,
     ScheduleRecord,
 )
+from tenure.core.schedules.registration import Registered
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.damage import Damage
@@ -30,7 +30,7 @@ from tenure.testing import ManualClock
 from tests.interleavings.readings import Call
 from tests.model import schedule_pair, scheduling_pair
 from tests.model.schedule_pair import FIRST_RUN, planned, written_by
-from tests.model.scheduling_pair import Ids, moved, planting
+from tests.model.scheduling_pair import Ids, moved, registration
 
 _FIRST_ID = 100_000  # of commits without a run
 
@@ -45,7 +45,7 @@ class Errand:
         self.store = store
         """The store object of the replica."""
         self.about = about
-        """The move, or what is planted."""
+        """The move, or what is registered."""
         self.answer: Any = None
         """What it came to, if it did."""
         self.is_uncertain = False
@@ -127,11 +127,11 @@ class TimerCalls:
         answer = errand.answer
         if isinstance(answer, Advanced) and answer.revision:
             self._known[errand.about.name] = (answer.ruler, answer.revision), answer.cursor
-        elif errand.name == "plant":
-            for planted, told in zip(errand.about, answer, strict=True):
-                assert isinstance(told, Planted)
+        elif errand.name == "register":
+            for registered, told in zip(errand.about, answer, strict=True):
+                assert isinstance(told, Registered)
                 if told.ruler:  # who yields does not move it
-                    self._known[planted.name] = (told.ruler, told.revision), told.cursor
+                    self._known[registered.name] = (told.ruler, told.revision), told.cursor
 
     def _heard(self, commit: Commit, answer: Committed) -> list[JobRecord]:
         if answer.outcome in ("done", "instead"):
@@ -200,10 +200,10 @@ class TimerCalls:
         self, hand: Scheduling, store: int, schedules: Sequence[dict[str, Any]]
     ) -> Errand:
         self._ends_after(DECLARED_FOR)
-        plantings = list({one["name"]: planting(**one) for one in schedules}.values())
-        self.names.update(one.name for one in plantings)
-        self.names.update(name for one in plantings for name in one.renamed_from)
-        return Errand("plant", store, lambda: hand.plant(plantings), plantings)
+        registrations = list({one["name"]: registration(**one) for one in schedules}.values())
+        self.names.update(one.name for one in registrations)
+        self.names.update(name for one in registrations for name in one.renamed_from)
+        return Errand("register", store, lambda: hand.register(registrations), registrations)
 
     def _errand_advance(self, hand: Scheduling, store: int, name: str, **details: Any) -> Errand:
         rules, cursor = self._known.get(name, (("a", 1), 0))

@@ -111,7 +111,10 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
         ),
         *about_runs(chance, length),
     ]
-    first = [*joined(), ("commit", {"commits": [_first_commit(one) for one in _planted(chance)]})]
+    first = [
+        *joined(),
+        ("commit", {"commits": [_first_commit(one) for one in _registered(chance)]}),
+    ]
     return first + drawn(chance, kinds, length)
 
 
@@ -174,7 +177,7 @@ def drawn(chance: random.Random, kinds: Kinds, length: int) -> Program:
     return [(kind, arguments()) for _, kind, arguments in chosen]
 
 
-def _planted(chance: random.Random) -> list[str]:
+def _registered(chance: random.Random) -> list[str]:
     return sorted(chance.choice([{"s"}, {*NAMES}, {*NAMES}]))
 
 

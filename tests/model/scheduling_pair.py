@@ -1,4 +1,4 @@
-"""Two stores under one clock, each with two replicas that plant, tick, freeze and forget.
+"""Two stores under one clock, each with two replicas that register, tick, freeze and forget.
 
 These are the calls of `Scheduling`: what Tenure builds on the calls of the contract. Each replica
 knows what it has heard itself, so what it decides from may be out of date. The documents, and their
@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.jobs.records import NewJob
-from tenure.core.schedules.declaration import Planting
 from tenure.core.schedules.documents import (
     DECLARED_FOR,
     Decision,
     decision_in,
     read_schedule,
 )
+from tenure.core.schedules.registration import Registration
 from tenure.core.schedules.ticks import Advance, Advanced, Bound
 from tenure.errors import StoreUnavailable
 from tenure.runtime.timers.scheduling import Scheduling
@@ -59,10 +59,10 @@ class SchedulingPair(RunPair):
 
     # Steps. What refers to something that is not there yet does nothing.
 
-    def plant(self, by: int, schedules: Sequence[dict[str, Any]], lost: str = "") -> None:
+    def register(self, by: int, schedules: Sequence[dict[str, Any]], lost: str = "") -> None:
         self._ends_after(DECLARED_FOR)
-        plantings = list({one["name"]: planting(**one) for one in schedules}.values())
-        self._same_by(by, lambda hand: hand.plant(plantings), lost)
+        registrations = list({one["name"]: registration(**one) for one in schedules}.values())
+        self._same_by(by, lambda hand: hand.register(registrations), lost)
 
     def declare(self, by: int, rulers: Sequence[tuple[str, str]]) -> None:
         self._ends_after(DECLARED_FOR)
@@ -234,10 +234,10 @@ def lengths_of(details: dict[str, Any]) -> tuple[float, ...]:
     return details["due_in"], details["rest"], (details["run"] or {}).get("timeout") or 0.0
 
 
-def planting(digest: str, **details: Any) -> Planting:
+def registration(digest: str, **details: Any) -> Registration:
     calendar = {"a": "same", "b": "same"}.get(digest, "other")
     definition = f'{{"is":"{digest}"}}'.encode()
-    return Planting(digest=digest, calendar=calendar, definition=definition, **details)
+    return Registration(digest=digest, calendar=calendar, definition=definition, **details)
 
 
 def _bound(given: tuple[int, str, Any] | None) -> Bound | None:

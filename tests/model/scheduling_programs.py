@@ -30,7 +30,7 @@ def draw(chance: random.Random, *, length: int) -> Program:
         """Return who does it, and whether its answer gets lost."""
         return {"by": chance.randrange(HANDS), "lost": chance.choice(LOST)}
 
-    def planting() -> dict[str, Any]:
+    def registration() -> dict[str, Any]:
         return {
             "name": name(),
             "digest": chance.choice("aaaabc"),
@@ -77,8 +77,11 @@ def draw(chance: random.Random, *, length: int) -> Program:
     kinds: Kinds = [
         (
             10,
-            "plant",
-            lambda: {"schedules": [planting() for _ in range(chance.choice([1, 1, 3]))], **how()},
+            "register",
+            lambda: {
+                "schedules": [registration() for _ in range(chance.choice([1, 1, 3]))],
+                **how(),
+            },
         ),
         (
             3,
@@ -113,7 +116,7 @@ def draw(chance: random.Random, *, length: int) -> Program:
         (1.5, "forget", lambda: {"idle": chance.choice([5.0, 65.0]), **how()}),
         *about_runs(chance, length),
     ]
-    planted = chance.choice([{"s"}, {*NAMES}, {*NAMES}])
-    begin = [{"name": one, "digest": "a", "renamed_from": ()} for one in sorted(planted)]
-    first: Program = [*joined(), ("plant", {"by": 0, "schedules": begin})]
+    registered = chance.choice([{"s"}, {*NAMES}, {*NAMES}])
+    begin = [{"name": one, "digest": "a", "renamed_from": ()} for one in sorted(registered)]
+    first: Program = [*joined(), ("register", {"by": 0, "schedules": begin})]
     return first + drawn(chance, kinds, length)

@@ -1,7 +1,7 @@
 """The same work of two replicas on the memory store and on another one, in random order.
 
-As in `test_schedules_model`, but through `Scheduling`: planting, renames, ticks, freezes and what
-is forgotten, with lost replies and repeats. The whole stack gives the same answers on each store.
+As in `test_schedules_model`, but through `Scheduling`: registrations, renames, ticks, freezes and
+removals, with lost replies and repeats. The whole stack gives the same answers on each store.
 """
 
 import random

@@ -88,7 +88,7 @@ def _written(commit: Commit, before: Stores, after: Stores, *, is_move: bool) ->
     if name not in after:
         return
     if name != EVERYTHING and _is_planted(commit, before, after):
-        yield "planted", _planting(commit, before, after)
+        yield "registered", _registration(commit, before, after)
         return
     was, now = _standing(before, name), after[name].standing
     if was.get("freeze") != now.get("freeze"):
@@ -110,7 +110,7 @@ def _ruling(stores: Stores, name: str) -> tuple[str, str, str]:
     return stored.definition, stored.ruler, stored.standing.get("successor", "")
 
 
-def _planting(commit: Commit, before: Stores, after: Stores) -> dict[str, Any]:
+def _registration(commit: Commit, before: Stores, after: Stores) -> dict[str, Any]:
     stored = after[commit.name]
     standing, charter = stored.standing, _fields(stored.definition)
     definition = bytes(charter["definition"]).decode()

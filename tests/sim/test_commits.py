@@ -18,7 +18,7 @@ from tests.sim.server import Server
 DEFINITION = Definition(
     kind="timer", rule=Every(2 * SECOND), run=RunOptions(task="@t", queue="q")
 ).encode()
-CHARTER = f'{{"definition":{DEFINITION.decode()},"digests":["d"],"calendar":"c","planted":1}}'
+CHARTER = f'{{"definition":{DEFINITION.decode()},"digests":["d"],"calendar":"c","registered":1}}'
 
 
 class Diary:
@@ -46,7 +46,7 @@ class Diary:
         known = self.server.space.schedules
         return known[name].version if name in known else ""
 
-    async def plant(self, name: str = "t", **facts: Any) -> Entry:
+    async def register(self, name: str = "t", **facts: Any) -> Entry:
         write = Write(name, standing(10), ruler="d", definition=CHARTER)
         return await self.commit(name=name, **{"writes": (write,), **facts})
 
@@ -76,23 +76,23 @@ async def diary() -> Diary:
 
 
 async def test_a_definition_that_rules(diary: Diary):
-    entry = await diary.plant()
-    assert (entry.what, entry.key, entry.holder) == ("planted", "t", "p")
+    entry = await diary.register()
+    assert (entry.what, entry.key, entry.holder) == ("registered", "t", "p")
     assert (entry.tick, entry.seen, entry.revision, entry.ids) == (10, 0, 1, [])
     assert (entry.detail, entry.answer, entry.seconds) == ("d", "c", 2.0)
     assert entry.definition == DEFINITION.decode()
 
 
 async def test_a_rename(diary: Diary):
-    await diary.plant("old")
+    await diary.register("old")
     new = Write("t", standing(10, freeze={"since": 1}), ruler="d", definition=CHARTER)
     rested = Write("old", standing(10, successor="t"))
-    entry = await diary.plant(expects="", writes=(new, rested), declares=True)
-    assert (entry.what, entry.key, entry.ids, entry.seen) == ("planted", "t", ["old"], FOR_EVER)
+    entry = await diary.register(expects="", writes=(new, rested), declares=True)
+    assert (entry.what, entry.key, entry.ids, entry.seen) == ("registered", "t", ["old"], FOR_EVER)
 
 
 async def test_a_tick_that_runs(diary: Diary):
-    await diary.plant()
+    await diary.register()
     await diary.server.jobs.beat(["r"], ttl=10, meta={})
     facts: dict[str, Any] = {"run": run(2, options='{"rerun":false}'), "run_line": line("ran", 15)}
     lines = (line("missed", 14, "late", ticks=2),)
@@ -106,7 +106,7 @@ async def test_a_tick_that_runs(diary: Diary):
 
 
 async def test_a_repeat(diary: Diary):
-    await diary.plant()
+    await diary.register()
     facts: dict[str, Any] = {"id": "c2", "run": run(2), "run_line": line("ran", 15), "tick": 15}
     await diary.commit(writes=moves(15), **facts)
     entry = await diary.commit(writes=moves(15), expects="another", **facts)
@@ -114,7 +114,7 @@ async def test_a_repeat(diary: Diary):
 
 
 async def test_a_trigger(diary: Diary):
-    await diary.plant()
+    await diary.register()
     facts: dict[str, Any] = {"run": run(2), "run_line": line("ran", 15, "triggered"), "tick": 15}
     entry = await diary.commit(writes=moves(10), **facts)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "trigger", "done")
@@ -122,7 +122,7 @@ async def test_a_trigger(diary: Diary):
 
 
 async def test_a_tick_that_is_paused(diary: Diary):
-    await diary.plant()
+    await diary.register()
     lines = (line("missed", 14, "late"), line("skipped", 15, "paused"))
     entry = await diary.commit(writes=moves(15), lines=lines)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", "skipped")
@@ -130,7 +130,7 @@ async def test_a_tick_that_is_paused(diary: Diary):
 
 
 async def test_ticks_that_are_only_passed(diary: Diary):
-    await diary.plant()
+    await diary.register()
     entry = await diary.commit(writes=moves(15), lines=(line("missed", 15, "late", ticks=3),))
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "", "done")
     assert (entry.tick, entry.number) == (15, 3)
@@ -145,7 +145,7 @@ async def test_ticks_that_are_only_passed(diary: Diary):
     ],
 )
 async def test_a_tick_without_room(diary: Diary, room: Room, outcome: str, detail: str):
-    await diary.plant()
+    await diary.register()
     facts: dict[str, Any] = {"run": run(2), "run_line": line("ran", 15), "tick": 15}
     entry = await diary.commit(writes=moves(15), rooms=(room,), **facts)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", outcome)
@@ -157,7 +157,7 @@ async def test_a_tick_without_room(diary: Diary, room: Room, outcome: str, detai
     [({"expects": "another"}, "stale"), ({"not_before": EPOCH + 1}, "early")],
 )
 async def test_a_refusal(diary: Diary, facts: dict[str, Any], outcome: str):
-    await diary.plant()
+    await diary.register()
     moved = {"run": run(2), "run_line": line("ran", 15), "tick": 15}
     entry = await diary.commit(writes=moves(15), **moved, **facts)
     assert (entry.what, entry.outcome, entry.job) == ("moved", outcome, "")
@@ -166,8 +166,8 @@ async def test_a_refusal(diary: Diary, facts: dict[str, Any], outcome: str):
 
 
 async def test_silence_that_was_looked_at(diary: Diary):
-    await diary.plant()
-    entry = await diary.plant(silent_for=60.0)
+    await diary.register()
+    entry = await diary.register(silent_for=60.0)
     assert (entry.what, entry.outcome, entry.ids) == ("refused commit", "stale", ["t"])
 
 
@@ -192,19 +192,19 @@ async def test_a_pause(diary: Diary, name: str, was: Any, now: Any, what: str, u
 
 
 async def test_a_cursor_that_goes_back(diary: Diary):
-    await diary.plant()
+    await diary.register()
     entry = await diary.commit(writes=moves(5))
     assert (entry.what, entry.seen, entry.tick) == ("reset", 10, 5)
 
 
 async def test_a_schedule_that_is_forgotten(diary: Diary):
-    await diary.plant()
+    await diary.register()
     entry = await diary.commit(writes=(Write("t", None),))
     assert (entry.what, entry.key) == ("forgotten", "t")
 
 
 async def test_a_refusal_that_changes_something(diary: Diary, monkeypatch: pytest.MonkeyPatch):
-    await diary.plant()
+    await diary.register()
 
     def overwrite(commit: Commit, now: int) -> None:
         del commit, now

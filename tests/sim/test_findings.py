@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from tenure import Tenure
-from tenure.core.schedules.declaration import Planting
+from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
@@ -85,12 +85,12 @@ class Meanwhile(FaultyStore):
         return answer
 
 
-def planting(name: str, *former: str) -> Planting:
-    return Planting(name=name, digest=f"of {name}", definition=b"{}", renamed_from=former)
+def registration(name: str, *former: str) -> Registration:
+    return Registration(name=name, digest=f"of {name}", definition=b"{}", renamed_from=former)
 
 
-async def plant(store: MemoryStore, name: str, *former: str) -> None:
-    await Scheduling(store).plant([planting(name, *former)])
+async def register(store: MemoryStore, name: str, *former: str) -> None:
+    await Scheduling(store).register([registration(name, *former)])
 
 
 async def successors(store: MemoryStore) -> dict[str, str]:
@@ -100,47 +100,47 @@ async def successors(store: MemoryStore) -> dict[str, str]:
 
 async def test_a_new_name_takes_over_a_former_one_that_came_while_it_looked(store):
     """Both ticked until the next declaration."""
-    slow = Meanwhile(store, lambda: plant(store, "old"))
-    await Scheduling(slow).plant([planting("new", "old")])
+    slow = Meanwhile(store, lambda: register(store, "old"))
+    await Scheduling(slow).register([registration("new", "old")])
     assert await successors(store) == {"new": "", "old": "new"}
 
 
 async def test_a_former_name_yields_to_a_successor_that_is_declared_while_it_looks(store, clock):
-    await plant(store, "old")
-    await plant(store, "new", "old")
+    await register(store, "old")
+    await register(store, "new", "old")
     await clock.advance(100)
     # The second look is the one at its successor.
     slow = Meanwhile(store, lambda: store.schedules.declare([("new", "of new")]), look=2)
-    [planted] = await Scheduling(slow).plant([planting("old")])
-    assert planted.ruler == ""
+    [registered] = await Scheduling(slow).register([registration("old")])
+    assert registered.ruler == ""
     assert await successors(store) == {"new": "", "old": "new"}
 
 
 async def test_a_new_name_begins_anew_if_its_earlier_self_was_forgotten(store, clock):
     """It went on where its former name was, and decided about the same ticks once more."""
-    await plant(store, "old")
-    await plant(store, "new", "old")
+    await register(store, "old")
+    await register(store, "new", "old")
     await clock.advance(100)
     await Scheduling(store).forget(idle=50)
     assert await successors(store) == {"old": "new"}
-    [planted] = await Scheduling(store).plant([planting("new", "old")])
-    assert planted.cursor == (await store.ping()).now
+    [registered] = await Scheduling(store).register([registration("new", "old")])
+    assert registered.cursor == (await store.ping()).now
 
 
 async def test_a_pause_that_ended_under_a_forgotten_name_does_not_come_back(store, clock):
-    await plant(store, "old")
+    await register(store, "old")
     await Scheduling(store).freeze("old")
-    await plant(store, "new", "old")
+    await register(store, "new", "old")
     await Scheduling(store).thaw("new")
     await clock.advance(100)
     await Scheduling(store).forget(idle=50)
-    await plant(store, "new", "old")
+    await register(store, "new", "old")
     [new] = (await read_schedules(store, ["new"])).all
     assert new.standing.freeze is None
 
 
 async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, clock):
-    await plant(store, "timer")
+    await register(store, "timer")
     await clock.advance(100)
     slow = Meanwhile(store, lambda: store.schedules.declare([("timer", "of timer")]))
     assert await Scheduling(slow).forget(idle=50) == 0
@@ -148,10 +148,10 @@ async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, 
 
 
 async def test_a_former_name_is_kept_if_its_successor_comes_while_somebody_tidies_up(store, clock):
-    await plant(store, "old")
-    await plant(store, "new", "old")
+    await register(store, "old")
+    await register(store, "new", "old")
     await clock.advance(100)
     assert await Scheduling(store).forget(idle=50) == 1
-    slow = Meanwhile(store, lambda: plant(store, "new"))
+    slow = Meanwhile(store, lambda: register(store, "new"))
     assert await Scheduling(slow).forget(idle=50) == 0
     assert await successors(store) == {"new": "", "old": "new"}

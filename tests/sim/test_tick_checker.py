@@ -31,10 +31,10 @@ def told_the_time(at: float, by: str = "p") -> Entry:
     return entry(at, "told the time", holder=by)
 
 
-def planted(
+def registered(
     at: float, cursor: float, name: str = "t", revision: int = 1, **facts: Any
 ) -> list[Entry]:
-    """Return what a process says before it plants a definition, and the planting.
+    """Return what a process says before it plants a definition, and the registration.
 
     `ids` are the former names that it declares, `taken` are those that it takes over, and `look` is
     the instant that it was told before.
@@ -53,7 +53,7 @@ def planted(
     return [
         declares(at, name, **said),
         looked(look, given["holder"]),
-        entry(at, "planted", key=name, ids=taken, **at_cursor, **given),
+        entry(at, "registered", key=name, ids=taken, **at_cursor, **given),
     ]
 
 
@@ -146,7 +146,7 @@ JOINED = [
     entry(0.1, "joined", replica="s", holder="q", ttl=10),
     declares(0.1, by="q"),
 ]
-BEGIN = [*JOINED, *planted(0.5, 0.5)]
+BEGIN = [*JOINED, *registered(0.5, 0.5)]
 ONE = ran(1, 0.5, 1)
 AGAIN = ran(1, 0.5, 1, again=True)
 TRIGGER = moved(1.5, 0, 1.5, answer="trigger", replica="", fence=0, again=True, job="x", ids=["x"])
@@ -161,31 +161,31 @@ BEAT = entry(10, "beaten", replica="r", ttl=10, ok=True)
 RIGHT = {
     "tick by tick": [*ONE, began(1, ONE[0]), settled(1, ONE[0]), *ran(2, 1, 2)],
     "one missed": [*ONE, *ran(3, 1, 3, number=1)],
-    "renamed": [*ONE, *planted(1.5, 1, **RENAMED), *ran(2, 1, 2, "u")],
+    "renamed": [*ONE, *registered(1.5, 1, **RENAMED), *ran(2, 1, 2, "u")],
     "renamed and rolled back": [
-        *planted(1.5, 0.5, **RENAMED),
-        *planted(6, 0.5, revision=2, taken=["u"]),
+        *registered(1.5, 0.5, **RENAMED),
+        *registered(6, 0.5, revision=2, taken=["u"]),
         *ran(6, 0.5, 6, number=5),
     ],
-    "an option": [*planted(1.5, 0.5, **OPTION), *ran(1.6, 0.5, 1)],
-    "a rule": [*planted(1.5, 1.5, **RULE), *ran(2, 1.5, 2)],
-    "a rule, asked for a while ago": planted(1.5, 1.2, look=1.2, **RULE),
-    "an older release yields": [*planted(1, 0.5, **OPTION), declared(2, ok=False)],
-    "an older release takes over": [*planted(1, 0.5, **OPTION), *planted(4, 0.5, revision=3)],
+    "an option": [*registered(1.5, 0.5, **OPTION), *ran(1.6, 0.5, 1)],
+    "a rule": [*registered(1.5, 1.5, **RULE), *ran(2, 1.5, 2)],
+    "a rule, asked for a while ago": registered(1.5, 1.2, look=1.2, **RULE),
+    "an older release yields": [*registered(1, 0.5, **OPTION), declared(2, ok=False)],
+    "an older release takes over": [*registered(1, 0.5, **OPTION), *registered(4, 0.5, revision=3)],
     "an older release takes over after the clock was set back": [
-        *planted(1000, 0.5, **OPTION),
+        *registered(1000, 0.5, **OPTION),
         entry(1, "refused commit", key="t", outcome="stale", ids=["t"]),
-        *planted(4, 0.5, revision=3),
+        *registered(4, 0.5, revision=3),
     ],
     "paused": [*frozen(0.9), skipped(1, 0.5, 1, "paused")],
     "paused for a while": [*frozen(0.9, seconds=0.2), skipped(1, 0.5, 1, "paused"), *ran(2, 1, 2)],
     "paused under another name": [
         *frozen(0.9),
-        *planted(0.95, 0.5, seen=FOR_EVER, **RENAMED),
+        *registered(0.95, 0.5, seen=FOR_EVER, **RENAMED),
         skipped(1, 0.5, 1, "paused", name="u"),
     ],
     "a former name is paused": [
-        *planted(0.9, 0.5, **RENAMED),
+        *registered(0.9, 0.5, **RENAMED),
         *frozen(0.95),
         *ran(1, 0.5, 1, "u"),
     ],
@@ -224,7 +224,7 @@ RIGHT = {
         EMPTIED,
         began(2.1, ONE[0]),
         JOINED_ANEW,
-        *planted(2.5, 2.5),
+        *registered(2.5, 2.5),
         *ran(3, 2.5, 3),
     ],
     "lost with its cursor": [
@@ -259,55 +259,55 @@ RIGHT = {
     ],
     "lost with the name": [
         entry(0.9, "copied"),
-        *planted(1, 0.5, **RENAMED),
+        *registered(1, 0.5, **RENAMED),
         FELL_BACK,
         *ran(2.1, 0.5, 2, number=1),
-        *planted(2.2, 2, **RENAMED),
+        *registered(2.2, 2, **RENAMED),
     ],
     "lost, and both names begin anew": [
         EMPTIED,
         JOINED_ANEW,
-        *planted(2.5, 2.5, "u", ids=["t"], taken=[]),
-        *planted(2.6, 2.6),
+        *registered(2.5, 2.5, "u", ids=["t"], taken=[]),
+        *registered(2.6, 2.6),
         *ran(3, 2.5, 3, "u"),
         *ran(3.1, 2.6, 3, fence=7),
-        *planted(3.5, 3, "u", ids=["t"]),
+        *registered(3.5, 3, "u", ids=["t"]),
         *ran(4, 3, 4, "u"),
     ],
     "forgotten": [
         *ONE,
         settled(1.1, ONE[0]),
         forgotten(6),
-        *planted(6.5, 6.5),
+        *registered(6.5, 6.5),
         *ran(7, 6.5, 7),
     ],
-    "forgotten, and planted by a commit from before it was there": [
+    "forgotten, and registered by a commit from before it was there": [
         looked(0.3, "q"),
-        *planted(0.4, 0.4, "u"),
+        *registered(0.4, 0.4, "u"),
         forgotten(6, "u"),
-        *planted(6.5, 0.3, "u", holder="q"),
+        *registered(6.5, 0.3, "u", holder="q"),
     ],
     "forgotten with its successor": [
-        *planted(1.5, 0.5, **RENAMED),
+        *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5, "u"),
         forgotten(6.5),
-        *planted(7, 7),
+        *registered(7, 7),
     ],
     "a successor is forgotten": [
-        *planted(1.5, 0.5, **RENAMED),
+        *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5, "u"),
-        *planted(7, 7, revision=2),
+        *registered(7, 7, revision=2),
     ],
     "a successor is forgotten, and comes back": [
-        *planted(1.5, 0.5, **RENAMED),
+        *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5, "u"),
-        *planted(7, 7, **RENAMED),
+        *registered(7, 7, **RENAMED),
     ],
     "a pause is forgotten with its name": [
-        *planted(0.7, 0.5, **RENAMED),
+        *registered(0.7, 0.5, **RENAMED),
         *frozen(0.9, "u"),
         forgotten(6.5, "u"),
-        *planted(7, 7, revision=2),
+        *registered(7, 7, revision=2),
         *ran(8, 7, 8),
     ],
     "reset": [
@@ -322,7 +322,7 @@ WRONG = {
     "after a loss, run twice": [
         EMPTIED,
         JOINED_ANEW,
-        *planted(2.5, 2.5),
+        *registered(2.5, 2.5),
         *ran(3, 2.5, 3),
         *ran(3.5, 2.5, 3, job="x"),
     ],
@@ -343,7 +343,7 @@ WRONG = {
     "after a loss, begun by another": [*ONE, EMPTIED, began(2.1, ONE[0], by="q")],
     "after a loss, on a replica that the store does not know": [
         EMPTIED,
-        *planted(2.5, 2.5),
+        *registered(2.5, 2.5),
         *ran(3, 2.5, 3),
     ],
     "after a loss, a pause that is lost although it was there": [
@@ -361,23 +361,23 @@ WRONG = {
     "two lines of one run": ran(1, 0.5, 1, lines=2 * [("ran", "", *[SECOND] * 2, 1)]),
     "a line of a run that is none": [skipped(1, 0.5, 1, "", lines=[("ran", "", *[SECOND] * 2, 1)])],
     "moved by nobody": [moved(1, 0, 1)],
-    "under both names": [*ONE, *planted(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
-    "a former name ticks": [*planted(0.9, 0.5, **RENAMED), *ONE],
+    "under both names": [*ONE, *registered(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
+    "a former name ticks": [*registered(0.9, 0.5, **RENAMED), *ONE],
     "a former name rules": [
-        *planted(0.9, 0.5, **RENAMED),
-        *planted(1, 0.5, revision=2, taken=["u"]),
+        *registered(0.9, 0.5, **RENAMED),
+        *registered(1, 0.5, revision=2, taken=["u"]),
     ],
-    "a rename that leaves the former name alone": planted(0.9, 0.5, taken=[], **RENAMED),
-    "an option drops ticks": planted(1.5, 1.5, **OPTION),
-    "a rule makes up for ticks": planted(1.5, 0.5, **RULE),
-    "a rule begins at an instant that nobody was told": planted(1.5, 1.4, **RULE),
-    "an older definition rules": [*planted(1, 0.5, **OPTION), *planted(2, 0.5, revision=3)],
-    "an older definition ticks": [*planted(0.9, 0.5, holder="q", **OPTION), *ONE],
-    "a revision again": planted(0.9, 0.5, detail="second"),
+    "a rename that leaves the former name alone": registered(0.9, 0.5, taken=[], **RENAMED),
+    "an option drops ticks": registered(1.5, 1.5, **OPTION),
+    "a rule makes up for ticks": registered(1.5, 0.5, **RULE),
+    "a rule begins at an instant that nobody was told": registered(1.5, 1.4, **RULE),
+    "an older definition rules": [*registered(1, 0.5, **OPTION), *registered(2, 0.5, revision=3)],
+    "an older definition ticks": [*registered(0.9, 0.5, holder="q", **OPTION), *ONE],
+    "a revision again": registered(0.9, 0.5, detail="second"),
     "the ruling one is refused": [declared(0.9, ok=False)],
     "another one than the ruling one is heard": [declared(0.9, detail="second")],
-    "planted by a process that does not declare it": [
-        one for one in planted(0.9, 0.5, **OPTION) if one.what != "declares"
+    "registered by a process that does not declare it": [
+        one for one in registered(0.9, 0.5, **OPTION) if one.what != "declares"
     ],
     "changed by a refusal": [entry(1, "changed by a refusal", key="t", outcome="stale")],
     "run while paused": [*frozen(0.9), *ONE],
@@ -388,13 +388,13 @@ WRONG = {
     "a pause that is for ever": [*frozen(0.9, seconds=0.2)[:-1], frozen(0.9)[-1]],
     "a pause that ends by itself": [*frozen(0.9), thawed(1)[-1]],
     "a pause that ends too early": [*frozen(0.9), *thawed(1.5, until=0.6)],
-    "a pause that is lost with the name": [*frozen(0.9), *planted(0.95, 0.5, **RENAMED)],
+    "a pause that is lost with the name": [*frozen(0.9), *registered(0.95, 0.5, **RENAMED)],
     "a pause that went with the name, and is not kept": [
         *frozen(0.9),
-        *planted(0.95, 0.5, seen=FOR_EVER, **RENAMED),
+        *registered(0.95, 0.5, seen=FOR_EVER, **RENAMED),
         *ran(1, 0.5, 1, "u"),
     ],
-    "a pause that comes with a name": planted(0.9, 0.5, seen=FOR_EVER, **OPTION),
+    "a pause that comes with a name": registered(0.9, 0.5, seen=FOR_EVER, **OPTION),
     "a trigger that moves the cursor": [TRIGGER, *ran(2, 1.5, 2)],
     "a trigger that moves the cursor itself": [replace(TRIGGER, seen=SECOND // 2)],
     "begun twice": [*ONE, began(1, ONE[0]), began(1.1, ONE[0])],
@@ -416,38 +416,38 @@ WRONG = {
     "a fence that falls": [*ONE, *ran(2, 1, 2, fence=5)],
     "a fence that falls with a name": [
         *ONE,
-        *planted(1.5, 1, **RENAMED),
+        *registered(1.5, 1, **RENAMED),
         *ran(2, 1, 2, "u", fence=5),
     ],
     "forgotten too early": [forgotten(2)],
     "forgotten although it was declared": [declared(2), forgotten(6)],
     "forgotten with a run": [*ONE, forgotten(6)],
     "forgotten before its successor": [
-        *planted(1.5, 0.5, **RENAMED),
+        *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5),
     ],
     "forgotten, and run again": [
         *ONE,
         settled(1.1, ONE[0]),
         forgotten(6),
-        *planted(6.5, 0.5, look=0.5),
+        *registered(6.5, 0.5, look=0.5),
         *ran(6.6, 0.5, 1, job="x"),
     ],
-    "forgotten, and planted by a commit from when it was there": [
-        *planted(0.4, 0.4, "u"),
+    "forgotten, and registered by a commit from when it was there": [
+        *registered(0.4, 0.4, "u"),
         looked(0.7, "q"),
         forgotten(6, "u"),
-        *planted(6.5, 0.7, "u", holder="q"),
+        *registered(6.5, 0.7, "u", holder="q"),
     ],
     "a successor is forgotten, and its ticks are not": [
-        *planted(1.5, 0.5, **RENAMED),
+        *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5, "u"),
-        *planted(7, 0.5, revision=2),
+        *registered(7, 0.5, revision=2),
     ],
     "a successor comes back, and its ticks with it": [
-        *planted(1.5, 0.5, **RENAMED),
+        *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5, "u"),
-        *planted(7, 0.5, **RENAMED),
+        *registered(7, 0.5, **RENAMED),
     ],
     "reset to the past": [*ran(3, 0.5, 3, number=2), *reset(4, 3, 1)],
     "reset by nobody": [*ONE, reset(0.6, 1, 0.6)[-1]],
@@ -467,8 +467,8 @@ def test_ticks_that_are_wrong(history: list[Entry]):
 @pytest.mark.parametrize(("declared_at", "wrong"), [(1.2, 0), (1.5, 1)])
 def test_a_declaration_counts_if_it_is_not_too_young(declared_at: float, wrong: int):
     """A store need not write down each of them."""
-    history = [*planted(1, 0.5, **OPTION), declared(declared_at, detail="second")]
-    history += planted(4.1, 0.5, revision=3)
+    history = [*registered(1, 0.5, **OPTION), declared(declared_at, detail="second")]
+    history += registered(4.1, 0.5, revision=3)
     found, _ = check_ticks([*BEGIN, *history], declared_for=3.0, declared_anew_after=0.5)
     assert len(found) == wrong
 
@@ -528,7 +528,7 @@ KEPT: dict[str, tuple[dict[str, Any], list[Entry]]] = {
             TRIGGER,
             of_run(1.7, "claimed", TRIGGER, fence=7, replica="s", attempt=1),
             of_run(1.8, "settled", TRIGGER, fence=7, outcome="succeeded", answer="settled"),
-            *planted(2, 1.5, definition=definition(**RESTS), **{**OPTION, "seconds": 0.0}),
+            *registered(2, 1.5, definition=definition(**RESTS), **{**OPTION, "seconds": 0.0}),
             skipped(3, 1.5, 3, "overlap"),
         ],
     ),
@@ -589,7 +589,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[Entry]]] = {
 
 def wrong_with(options: dict[str, Any], history: list[Entry]) -> list[str]:
     seconds = 0.0 if options.get("rests") else 1.0
-    begin = [*JOINED, *planted(0.5, 0.5, definition=definition(**options), seconds=seconds)]
+    begin = [*JOINED, *registered(0.5, 0.5, definition=definition(**options), seconds=seconds)]
     return check_ticks([*begin, *history], declared_for=3.0)[0]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tenure
 from tenure import ConfigError, TimerBusy, TimerNotFound, blocking
-from tenure.core.schedules.declaration import Planting
+from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.timers import Timers
 from tests.jobs.test_blocking_jobs import Shop, working
@@ -38,13 +38,13 @@ def sync(shop: Clock) -> Iterator[blocking.Tenure]:
 
 
 @pytest.fixture
-def planted(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
+def registered(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
     """As if a worker had begun; nothing ticks."""
     store = sync._app._store
     for name, plan in shop.app._plans.items():
         found = plan.definition
-        planting = Planting(name=name, digest=found.digest, definition=found.encode())
-        sync._portal().call(Scheduling(store).plant([planting]))
+        registration = Registration(name=name, digest=found.digest, definition=found.encode())
+        sync._portal().call(Scheduling(store).register([registration]))
     return sync
 
 
@@ -81,8 +81,8 @@ def test_ticks_run_and_are_remembered(shop, sync):
     assert sync.timers["sweep"].info().previous is not None
 
 
-def test_pausing_and_resuming(planted):
-    timer = planted.timers["sweep"]
+def test_pausing_and_resuming(registered):
+    timer = registered.timers["sweep"]
     timer.pause("migration", until=timedelta(hours=2))
     pause = timer.info().pause
     assert pause.reason == "migration"
@@ -96,30 +96,30 @@ def test_pausing_and_resuming(planted):
         timer.pause(until=datetime(2096, 1, 2))  # noqa: DTZ001 - that is the mistake
 
 
-def test_freezing_everything(planted):
-    assert planted.timers.frozen() is None
-    planted.freeze("release", until="30m")
-    assert planted.timers.frozen().reason == "release"
-    assert planted.unfreeze()
-    assert not planted.unfreeze()
+def test_freezing_everything(registered):
+    assert registered.timers.frozen() is None
+    registered.freeze("release", until="30m")
+    assert registered.timers.frozen().reason == "release"
+    assert registered.unfreeze()
+    assert not registered.unfreeze()
 
 
-def test_a_trigger_is_a_job(shop, planted):
-    planted.timers["yearly"].pause()
-    job = planted.timers["yearly"].trigger()
+def test_a_trigger_is_a_job(shop, registered):
+    registered.timers["yearly"].pause()
+    job = registered.timers["yearly"].trigger()
     assert isinstance(job, blocking.Job)
     assert (job.task, job.state) == ("send", "waiting")
     with pytest.raises(TimerBusy, match="overlap"):
-        planted.timers["yearly"].trigger()
+        registered.timers["yearly"].trigger()
     with working(shop):
         assert job.result(timeout=20).user == 7
-    assert planted.timers["yearly"].history()[0].reason == "triggered"
+    assert registered.timers["yearly"].history()[0].reason == "triggered"
 
 
-def test_what_comes_next(planted):
-    first, *_, last = planted.timers["yearly"].preview(3)
+def test_what_comes_next(registered):
+    first, *_, last = registered.timers["yearly"].preview(3)
     assert (first.month, first.day, last.year - first.year) == (1, 1, 2)
-    [sweep, yearly] = planted.timers.all()
+    [sweep, yearly] = registered.timers.all()
     assert (sweep.name, yearly.kind, yearly.next) == ("sweep", "schedule", first)
 
 

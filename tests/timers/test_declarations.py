@@ -15,7 +15,7 @@ DAY = 86_400
 
 
 async def test_a_former_name_that_comes_back_is_taken_over_again(store: Store, clock: ManualClock):
-    """The store did not know it when the new name was planted: it was forgotten, or never there."""
+    """The store did not know it when the new name was registered: forgotten, or never there."""
     new = Fleet(store, clock, notes_ticks(every="5s", name="after", renamed_from="before"))
     async with new.running(1):
         await clock.advance(1)

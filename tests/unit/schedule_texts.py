@@ -42,7 +42,7 @@ def schedule(
 ) -> Schedule:
     """Return a schedule whose last definition rules. Its version is v-NAME."""
     digests = digests or ("d1",)
-    charter = Charter(definition=Raw(b"{}"), digests=digests, calendar=calendar, planted=7)
+    charter = Charter(definition=Raw(b"{}"), digests=digests, calendar=calendar, registered=7)
     record = ScheduleRecord(
         name=name,
         version=f"v-{name}",

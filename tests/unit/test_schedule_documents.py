@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from tenure import StoreError, Tenure
 from tenure.core.jobs.records import NewJob
-from tenure.core.schedules.declaration import Planting, plant
 from tenure.core.schedules.documents import (
     DOCUMENT_FORMAT,
     EVERYTHING,
@@ -29,6 +28,7 @@ from tenure.core.schedules.records import (
     TickLine,
     Write,
 )
+from tenure.core.schedules.registration import Registration, register
 from tenure.core.schedules.ticks import Advance, Advanced, Move, advance
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock
@@ -45,7 +45,7 @@ CHARTER: dict[str, Any] = {
     "definition": {"kind": "timer", "moon": "full"},
     "digests": ["d0", "d1"],
     "calendar": "hourly",
-    "planted": 7,
+    "registered": 7,
     "owner": {"team": "billing"},
 }
 
@@ -88,13 +88,13 @@ def found_of(there: Schedule) -> Found:
     return Found(there.name, "v", there.record.standing, "d1")
 
 
-def planted(digest: str, *there: Schedule, **details: Any) -> tuple[Commit | None, str]:
+def registered(digest: str, *there: Schedule, **details: Any) -> tuple[Commit | None, str]:
     """Declare a definition; return what is written, and which definition rules here."""
-    declared = Planting(name="sync", digest=digest, definition=b"{}", **details)
+    declared = Registration(name="sync", digest=digest, definition=b"{}", **details)
     known: dict[str, Schedule | None] = dict.fromkeys(("sync", *declared.renamed_from))
     known |= {found.name: found for found in there}
     versions = {found.name: found.record.version for found in there}
-    commit, answer = plant(declared, known, versions=versions, id_="c1", now=NOW)
+    commit, answer = register(declared, known, versions=versions, id_="c1", now=NOW)
     return commit, answer.ruler
 
 
@@ -115,8 +115,8 @@ def rewrites() -> dict[str, Commit | Move | Advanced | None]:
         "freeze": freeze(change(there), until=None, reason=""),
         "thaw": thaw(change(there)),
         "reset": reset(change(ahead)),
-        "new definition": planted("d2", there)[0],
-        "older definition": planted("d0", there)[0],
+        "new definition": registered("d2", there)[0],
+        "older definition": registered("d0", there)[0],
     }
 
 
@@ -139,7 +139,7 @@ def test_so_do_those_of_a_pause(change_of: str):
 
 
 def test_so_do_those_of_a_name_that_is_taken_over():
-    commit, _ = planted("d1", readable(name="old"), renamed_from=("old",))
+    commit, _ = registered("d1", readable(name="old"), renamed_from=("old",))
     text = written(commit, "old").standing
     assert text is not None
     old = json.loads(text)
@@ -148,10 +148,10 @@ def test_so_do_those_of_a_name_that_is_taken_over():
 
 @pytest.mark.parametrize("digest", ["d2", "d0"])
 def test_so_do_those_of_a_charter(digest: str):
-    text = written(planted(digest, readable())[0]).definition
+    text = written(registered(digest, readable())[0]).definition
     assert text is not None
     charter = json.loads(text)
-    assert (charter["owner"], charter["planted"]) == (CHARTER["owner"], 7)
+    assert (charter["owner"], charter["registered"]) == (CHARTER["owner"], 7)
     assert charter["definition"] == {}
 
 
@@ -204,12 +204,12 @@ def test_a_newer_form_is_not_moved(newer: Schedule):
 
 @pytest.mark.parametrize("digest", ["d0", "d1", "d2"])
 def test_a_newer_form_is_not_taken_over(newer: Schedule, digest: str):
-    assert planted(digest, newer) == (None, "")
+    assert registered(digest, newer) == (None, "")
 
 
 def test_a_newer_form_is_not_renamed(newer: Schedule):
     old = replace(newer, record=replace(newer.record, name="old"))
-    assert planted("d1", old, renamed_from=("old",)) == (None, "")
+    assert registered("d1", old, renamed_from=("old",)) == (None, "")
 
 
 def test_a_newer_form_is_not_paused_resumed_or_reset(newer: Schedule):
@@ -303,7 +303,7 @@ def test_without_its_charter_a_schedule_goes_on_until_the_next_deploy(text: str)
     assert there.standing.cursor == NOW - 60
     assert (there.charter.digests, read_definition(there.charter)) == ((), None)
     assert isinstance(advance(move(), found_of(there), None), Move)
-    commit, ruler = planted("d0", there)
+    commit, ruler = registered("d0", there)
     assert ruler == "d0"
     definition = written(commit).definition
     assert definition is not None

@@ -8,7 +8,7 @@ from typing import Any
 from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Note, Unique
 from tenure.core.jobs.states import STATES
 from tenure.core.leases import Lease
-from tenure.core.schedules.declaration import Planted
+from tenure.core.schedules.registration import Registered
 from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
@@ -20,7 +20,7 @@ from tests.security.damage.scene import (
     advance,
     attempt,
     new_id,
-    planting,
+    registration,
     take,
 )
 
@@ -156,9 +156,9 @@ async def _leases(store: Store, scene: Scene, problems: list[str]) -> None:
 async def _timers(store: Store, scene: Scene, problems: list[str]) -> None:
     scheduling = Scheduling(store)
     names = [*scene.timers, "good-timer"]
-    call = scheduling.plant([planting(name) for name in names])
-    planted: Any = await attempt("plant", call, problems)
-    for name, answer in zip(names, planted or (), strict=True) if planted else ():
+    call = scheduling.register([registration(name) for name in names])
+    registered: Any = await attempt("register", call, problems)
+    for name, answer in zip(names, registered or (), strict=True) if registered else ():
         await _tick(scheduling, name, answer, problems)
     known: Any = await attempt("schedules", read_schedules(store), problems)
     listed = {one.name for one in known.all} if known else set()
@@ -166,25 +166,27 @@ async def _timers(store: Store, scene: Scene, problems: list[str]) -> None:
     # By their names, because junk may have taken one out of the list of all.
     named: Any = await attempt("schedules", read_schedules(store, scene.timers), problems)
     missing = {*scene.timers} - {one.name for one in named.all} if named else set()
-    _demand(problems, not missing, f"schedules: {missing} were planted, and do not begin anew")
+    _demand(problems, not missing, f"schedules: {missing} were registered, and do not begin anew")
     decided: Any = await attempt("decisions", decisions(store, "good-timer"), problems)
     _demand(problems, decided, "decisions: those of a neighbour are missing")
 
 
-async def _tick(scheduling: Scheduling, name: str, planted: Planted, problems: list[str]) -> None:
-    """Tick a timer that was just planted: a healthy one runs, a spoiled one is not stuck."""
+async def _tick(
+    scheduling: Scheduling, name: str, registered: Registered, problems: list[str]
+) -> None:
+    """Tick a timer that was just registered: a healthy one runs, a spoiled one is not stuck."""
     is_good = name == "good-timer"
-    if not planted.ruler:
+    if not registered.ruler:
         # A standing that a newer release has written is left to it, whoever wrote it.
         found = (await read_schedules(scheduling._store, [name])).all
         is_newer = found and not found[0].standing.is_ours
-        _demand(problems, is_newer and not is_good, f"plant: {name} has to yield")
+        _demand(problems, is_newer and not is_good, f"register: {name} has to yield")
         return
     moved: Any = await attempt(
-        f"advance {name}", advance(scheduling, name, planted, "good-replica"), problems
+        f"advance {name}", advance(scheduling, name, registered, "good-replica"), problems
     )
     # A pause that reads well is one, whoever wrote it.
-    is_paused = scheduling.is_frozen(name, planted.cursor + 1)
+    is_paused = scheduling.is_frozen(name, registered.cursor + 1)
     expected = "skipped" if is_paused else "done"
     _demand(problems, moved == expected, f"advance: {name} was answered {moved!r}")
 

@@ -12,8 +12,8 @@ from tenure.core.ids import JobIds
 from tenure.core.jobs.options import write_options
 from tenure.core.jobs.records import JobRecord, NewJob, Note, Unique
 from tenure.core.leases import Granted, Lease
-from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.documents import EVERYTHING
+from tenure.core.schedules.registration import Registered, Registration
 from tenure.core.schedules.ticks import Advance
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
@@ -54,15 +54,15 @@ class Scene:
     good_leases: list[Lease] = field(default_factory=list)
     marks: list[str] = field(default_factory=list)
     timers: list[str] = field(default_factory=list)
-    good_planted: Planted | None = None
+    good_planted: Registered | None = None
 
     @property
     def jobs(self) -> list[str]:
         return [*self.waiting, *(job.id for job in self.running), *self.finished]
 
 
-def planting(name: str) -> Planting:
-    return Planting(name=name, digest=DIGEST, calendar="c", definition=DEFINITION)
+def registration(name: str) -> Registration:
+    return Registration(name=name, digest=DIGEST, calendar="c", definition=DEFINITION)
 
 
 def new_id() -> str:
@@ -169,25 +169,27 @@ async def _fill_leases(store: Store, scene: Scene, copies: int) -> None:
 async def _fill_timers(store: Store, scene: Scene, copies: int) -> None:
     scene.timers = [f"bad-timer-{number}" for number in range(copies)]
     scheduling = Scheduling(store)
-    planted = await scheduling.plant([planting(name) for name in (*scene.timers, "good-timer")])
-    scene.good_planted = planted.pop()
-    for name, answer, replica in zip(scene.timers, planted, scene.replicas, strict=True):
+    registered = await scheduling.register(
+        [registration(name) for name in (*scene.timers, "good-timer")]
+    )
+    scene.good_planted = registered.pop()
+    for name, answer, replica in zip(scene.timers, registered, scene.replicas, strict=True):
         await advance(scheduling, name, answer, replica)
         await scheduling.freeze(name, reason="because")
     # A pause of all that has ended: the record is there, and holds nothing up.
     await scheduling.freeze(EVERYTHING, until=1, reason="over")
 
 
-async def advance(scheduling: Scheduling, name: str, planted: Planted, replica: str) -> str:
+async def advance(scheduling: Scheduling, name: str, registered: Registered, replica: str) -> str:
     """Tick once; return the outcome."""
     id_ = new_id()
     move = Advance(
         id=id_,
         name=name,
-        ruler=planted.ruler,
-        revision=planted.revision,
-        seen=planted.cursor,
-        to=planted.cursor + 1,
+        ruler=registered.ruler,
+        revision=registered.revision,
+        seen=registered.cursor,
+        to=registered.cursor + 1,
         due=0,
         run=NewJob(
             id=id_,

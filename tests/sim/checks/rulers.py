@@ -121,7 +121,7 @@ class Rulers:
             if one in self.stored.timers:
                 self.stored.timers[one].names[one].see_clock(entry.now)
 
-    def planted(self, entry: Entry) -> None:
+    def registered(self, entry: Entry) -> None:
         """See to it that a definition may rule from now on, and goes on at the right place."""
         said = self.declares.get((entry.holder, entry.key))
         if said is None or said.detail != entry.detail:
@@ -141,7 +141,7 @@ class Rulers:
         self.wrote(entry.key, *entry.ids)
 
     def _heads(self, key: str, former: list[str]) -> list[str]:
-        """Return the names that a name goes on from: its own heir, and those of its former names.
+        """Return the names that a name continues: its own successor, and those of former names.
 
         A name that is there takes nothing that another name has taken over.
         """
@@ -153,11 +153,11 @@ class Rulers:
         return list(dict.fromkeys([stored.heir_of(key), *free]))
 
     def _must_yield(self, entry: Entry, own: Name, former: list[str]) -> bool:
-        heir, declared_for = self.stored.heir_of(entry.key), self.terms.declared_for
+        successor, declared_for = self.stored.heir_of(entry.key), self.terms.declared_for
         is_older = entry.detail in own.ruled and entry.detail != own.digest
         names = [own] if is_older else []
-        if heir not in (entry.key, *former):
-            names.append(self.stored.timers[heir].names[heir])
+        if successor not in (entry.key, *former):
+            names.append(self.stored.timers[successor].names[successor])
         return any(name.is_declared(entry.now, declared_for) for name in names)
 
     def _check_revision(self, entry: Entry, own: Name | None) -> None:
@@ -185,7 +185,7 @@ class Rulers:
             self.say(entry, f"the cursor should be at {sorted(right)[-3:]}")
 
     def _was_under_way(self, entry: Entry, heads: list[str]) -> bool:
-        """Return whether a new name was planted by a commit from before it was there and forgotten.
+        """Return whether a new name was registered by a commit from before it was forgotten.
 
         In earnest, such a commit is under way for two weeks.
         """

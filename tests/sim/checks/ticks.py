@@ -50,7 +50,7 @@ class _Model:
             "changed by a refusal": self._changed,
             "refused commit": self._rulers.refused,
             "declared": self._rulers.declared,
-            "planted": self._planted,
+            "registered": self._registered,
             "forgotten": self._rulers.forgotten,
             "frozen": self._pauses.frozen,
             "thawed": self._pauses.thawed,
@@ -96,9 +96,9 @@ class _Model:
     def _changed(self, entry: Entry) -> None:
         self._say(entry, "a refused commit has changed something")
 
-    def _planted(self, entry: Entry) -> None:
+    def _registered(self, entry: Entry) -> None:
         self._may_begin(entry, entry.key)
-        self._rulers.planted(entry)
+        self._rulers.registered(entry)
 
     def _see_process(self, entry: Entry) -> None:
         """Take note of what a process knows, and wants."""

@@ -13,8 +13,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from tenure.core.policy import Backoff
-from tenure.core.schedules import declaration as planting
-from tenure.core.schedules import documents
+from tenure.core.schedules import documents, registration
 from tenure.runtime.timers import ticker
 from tenure.stores.memory import schedule_world
 from tests.sim.fleet import Fleet, Machine
@@ -90,7 +89,7 @@ def sped_up() -> Iterator[None]:
     """Let definitions be forgotten as soon as fits a history of seconds."""
     with (
         patch.object(documents, "DECLARED_FOR", DECLARED_FOR),
-        patch.object(planting, "DECLARED_FOR", DECLARED_FOR),
+        patch.object(registration, "DECLARED_FOR", DECLARED_FOR),
         patch.object(schedule_world, "DECLARED_ANEW_AFTER", DECLARED_ANEW_AFTER),
         patch.object(ticker, "_DECLARE_EVERY", DECLARED_FOR / 2),
     ):

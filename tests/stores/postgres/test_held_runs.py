@@ -7,7 +7,7 @@ import pytest
 
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.postgres import PostgresStore
-from tests.contract.schedule_calls import bound, look_at, move, plant, run
+from tests.contract.schedule_calls import bound, look_at, move, register, run
 from tests.rig.fixtures import Endpoint
 from tests.stores.postgres.inside import connected, opening
 
@@ -30,7 +30,7 @@ async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connectio
 async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    await plant(store)
+    await register(store)
     now = (await store.ping()).now
     held = await run(store, now, replica="ann")
     newer = move(await look_at(store), now + 1, limit=bound(1, "newer", "cancel"))

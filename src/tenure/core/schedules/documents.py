@@ -80,7 +80,7 @@ class Charter(Struct, frozen=True, kw_only=True):
     """Of the definitions that have ruled, the present one last."""
     calendar: str
     """The same for definitions with the same ticks."""
-    planted: Instant
+    registered: Instant
     """When it was declared for the first time."""
     unknown: dict[str, Raw] = {}
 
@@ -167,7 +167,7 @@ class _Body(Struct, frozen=True, array_like=True):
 Document = TypeVar("Document", Charter, Standing, Freeze)
 
 # Of a record without a readable charter: the next definition that is declared rules.
-_NO_CHARTER: Final = Charter(definition=Raw(b"null"), digests=(), calendar="", planted=0)
+_NO_CHARTER: Final = Charter(definition=Raw(b"null"), digests=(), calendar="", registered=0)
 _MALFORMED = (ValueError, RecursionError)
 
 

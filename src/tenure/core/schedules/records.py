@@ -1,7 +1,7 @@
 """What a store keeps about timers and schedules, and what its calls take and answer.
 
-A schedule is a versioned document. The store compares versions and counts runs; what the documents
-mean is decided by the modules beside this one (`documents`, `planting`, `advancing`, `freezing`).
+A schedule is a versioned document. The store compares versions and counts runs; the modules beside
+this one decide what the documents mean (`documents`, `registration`, `ticks`, `pauses`).
 Instants are whole microseconds of the store's clock, durations seconds.
 """
 

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from tenure.core.ids import JobIds
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
 from tenure.core.schedules import pauses as freezing
-from tenure.core.schedules.declaration import Planted, Planting, names_to_read, plant
 from tenure.core.schedules.documents import EVERYTHING, Schedule, is_frozen, read_schedule
 from tenure.core.schedules.pauses import Change, seconds_ahead
 from tenure.core.schedules.records import Commit, Committed, Found, ScheduleRecord
+from tenure.core.schedules.registration import Registered, Registration, names_to_read, register
 from tenure.core.schedules.ticks import (
     Advance,
     Advanced,
@@ -100,17 +100,19 @@ class Scheduling:
 
     # Declaring.
 
-    async def plant(self, plantings: Sequence[Planting]) -> list[Planted]:
+    async def register(self, registrations: Sequence[Registration]) -> list[Registered]:
         """Declare schedules, and say how each of them stands. Any number of them."""
-        planted: dict[str, Planted] = {}
-        left = {planting.name: planting for planting in plantings}
+        registered: dict[str, Registered] = {}
+        left = {registration.name: registration for registration in registrations}
         for number in range(_TRIES):
             await self._pause(number)
             for some in _slices(list(left.values())):
-                planted |= await self._plant(some)
-            left = {name: planting for name, planting in left.items() if name not in planted}
+                registered |= await self._register(some)
+            left = {
+                name: registration for name, registration in left.items() if name not in registered
+            }
             if not left:
-                return [planted[planting.name] for planting in plantings]
+                return [registered[registration.name] for registration in registrations]
         raise _contended(*left)
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> list[str]:
@@ -123,44 +125,47 @@ class Scheduling:
             lost += answer.lost
         return lost
 
-    async def _plant(self, plantings: Sequence[Planting]) -> dict[str, Planted]:
+    async def _register(self, registrations: Sequence[Registration]) -> dict[str, Registered]:
         """Plant what nothing comes in between; return that."""
-        known, versions, now = await self._read_for(plantings)
-        commits: list[tuple[Commit, Planted]] = []
-        planted: dict[str, Planted] = {}
-        for planting in plantings:
+        known, versions, now = await self._read_for(registrations)
+        commits: list[tuple[Commit, Registered]] = []
+        registered: dict[str, Registered] = {}
+        for registration in registrations:
             id_ = self._ids.make()
-            commit, result = plant(planting, known, versions=versions, id_=id_, now=now)
+            commit, result = register(registration, known, versions=versions, id_=id_, now=now)
             if commit is None:
-                planted[planting.name] = result
+                registered[registration.name] = result
             else:
                 commits.append((commit, result))
-        rulers = [(name, result.ruler) for name, result in planted.items() if result.ruler]
+        rulers = [(name, result.ruler) for name, result in registered.items() if result.ruler]
         for name in await self.declare(rulers) if rulers else ():
-            del planted[name]
+            del registered[name]
         answers = (
             await self._store.schedules.commit([commit for commit, _ in commits]) if commits else []
         )
         for (commit, result), answer in zip(commits, answers, strict=True):
             if _is_carried_out(commit, answer):
-                planted[commit.name] = replace(result, now=answer.now)
+                registered[commit.name] = replace(result, now=answer.now)
             self._learn(commit, answer)
-        return planted
+        return registered
 
     async def _read_for(
-        self, plantings: Sequence[Planting]
+        self, registrations: Sequence[Registration]
     ) -> tuple[dict[str, Schedule | None], dict[str, str], int]:
         """Return all schedules that these meet, with chains of renames; versions; and the time."""
         known: dict[str, Schedule | None] = {}
         versions: dict[str, str] = {}
         now = 0
-        wanted = {EVERYTHING, *(name for one in plantings for name in names_to_read(one, known))}
+        wanted = {
+            EVERYTHING,
+            *(name for one in registrations for name in names_to_read(one, known)),
+        }
         while wanted:
             records, now = await self._look_up(wanted)
             known |= dict.fromkeys(wanted)
             known |= {name: _read(self._store, record) for name, record in records.items()}
             versions |= {name: record.version for name, record in records.items()}
-            wanted = {name for one in plantings for name in names_to_read(one, known)}
+            wanted = {name for one in registrations for name in names_to_read(one, known)}
         return known, versions, now
 
     # Ticking.

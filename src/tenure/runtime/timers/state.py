@@ -6,9 +6,9 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from tenure.core.schedules.declaration import Planted
 from tenure.core.schedules.definition import Plan
 from tenure.core.schedules.pauses import seconds_ahead
+from tenure.core.schedules.registration import Registered
 from tenure.core.schedules.steps import Step, still_runs
 from tenure.core.schedules.ticks import Advanced
 from tenure.runtime.attempts.unlocked_runs import Outage
@@ -52,7 +52,7 @@ class TimerState:
         """Whether its cursor is the store's; a replica's own ticks are its own business."""
         return self.plan.definition.each == "cluster"
 
-    def planted(self, answer: Planted) -> None:
+    def registered(self, answer: Registered) -> None:
         self._log_change(yields=not answer.ruler)
         self.ruler, self.revision = answer.ruler, answer.revision
         is_known_better = self.outage is not None and self.last_run > answer.last_run

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from tenure.core.clock import Clock
 from tenure.core.ids import JobIds
 from tenure.core.jobs.records import BATCH_MAX, JobRecord, NewJob
-from tenure.core.schedules.declaration import Planted, Planting
 from tenure.core.schedules.definition import Plan
 from tenure.core.schedules.documents import ANSWERED_LATE, DECLARED_FOR, Decision
 from tenure.core.schedules.records import Commit
+from tenure.core.schedules.registration import Registered, Registration
 from tenure.core.schedules.steps import Step, bounds, next_step, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.errors import StoreError
@@ -155,10 +155,10 @@ class Ticker:
             await self._clock.wait(self._declares, _DECLARE_EVERY)
 
     async def _declare(self) -> None:
-        """Say that these schedules are still run here, and plant those that do not rule."""
+        """Say that these schedules are still run here, and register those that do not rule."""
         rulers = {timer: timer.ruler for timer in self._timers}
 
-        async def declare() -> list[tuple[TimerState, Planted]]:
+        async def declare() -> list[tuple[TimerState, Registered]]:
             # A former name may have come back meanwhile, so renames are looked at each time. So
             # are timers that are ahead, because an operator may have reset them.
             steady = {
@@ -171,16 +171,16 @@ class Ticker:
             )
             kept = {steady[name] for name in steady.keys() - {*lost}}
             others = [timer for timer in self._timers if timer not in kept]
-            plantings = [_planting(timer.plan) for timer in others]
-            planted = await self._scheduling.plant(plantings)
-            return list(zip(others, planted, strict=True))
+            registrations = [_registration(timer.plan) for timer in others]
+            registered = await self._scheduling.register(registrations)
+            return list(zip(others, registered, strict=True))
 
         try:
             answers = await self._retrier.until_answered("declare", declare, self._stopped)
         except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
             return
         for timer, answer in answers:
-            timer.planted(answer)
+            timer.registered(answer)
         self._ahead.look(self._timers, self._time.now())
         self.look_again()  # the store's clock may have been set
 
@@ -401,9 +401,9 @@ class Ticker:
         return run.state == "running" and run.replica == self._replica()
 
 
-def _planting(plan: Plan) -> Planting:
+def _registration(plan: Plan) -> Registration:
     definition = plan.definition
-    return Planting(
+    return Registration(
         name=plan.name,
         digest=definition.digest,
         calendar=definition.calendar,

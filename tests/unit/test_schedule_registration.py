@@ -7,7 +7,6 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from tenure.core.schedules.declaration import Planted, Planting, names_to_read, plant
 from tenure.core.schedules.documents import (
     DECLARED_FOR,
     DIGESTS_MAX,
@@ -17,6 +16,7 @@ from tenure.core.schedules.documents import (
     write_document,
 )
 from tenure.core.schedules.records import Commit, Expected
+from tenure.core.schedules.registration import Registered, Registration, names_to_read, register
 from tests.unit.schedule_texts import NOW, SECOND, charter_in, freeze, schedule, standing_in
 
 SILENT = NOW - int(DECLARED_FOR) * SECOND
@@ -25,38 +25,38 @@ AGO = NOW - 60 * SECOND
 """The cursor of all schedules here, unless told otherwise."""
 
 
-def planting(name: str = "sync", digest: str = "d1", **details: Any) -> Planting:
+def registration(name: str = "sync", digest: str = "d1", **details: Any) -> Registration:
     given = {"calendar": "hourly", "definition": b"{}", **details}
-    return Planting(name=name, digest=digest, **given)
+    return Registration(name=name, digest=digest, **given)
 
 
 def decide(
-    declared: Planting, *there: Schedule, versions: Mapping[str, str] | None = None
-) -> tuple[Commit | None, Planted]:
+    declared: Registration, *there: Schedule, versions: Mapping[str, str] | None = None
+) -> tuple[Commit | None, Registered]:
     """Decide about a declaration, with all looked up that has to be."""
     records = {found.name: found for found in there}
     known: dict[str, Schedule | None] = {}
     while names := names_to_read(declared, known):
         known |= {name: records.get(name) for name in names}
     versions = versions or {found.name: found.record.version for found in there}
-    return plant(declared, known, versions=versions, id_="c1", now=NOW)
+    return register(declared, known, versions=versions, id_="c1", now=NOW)
 
 
-def committed(declared: Planting, *there: Schedule) -> Commit:
-    commit, planted = decide(declared, *there)
+def committed(declared: Registration, *there: Schedule) -> Commit:
+    commit, registered = decide(declared, *there)
     assert commit is not None
-    assert planted.ruler == declared.digest
+    assert registered.ruler == declared.digest
     assert (commit.id, commit.name, commit.declares) == ("c1", declared.name, True)
-    assert standing_in(commit, declared.name).cursor == planted.cursor
-    assert standing_in(commit, declared.name).revision == planted.revision
+    assert standing_in(commit, declared.name).cursor == registered.cursor
+    assert standing_in(commit, declared.name).revision == registered.revision
     return commit
 
 
-def yields(declared: Planting, *there: Schedule) -> bool:
+def yields(declared: Registration, *there: Schedule) -> bool:
     """Return whether another definition rules; then nothing is written."""
-    commit, planted = decide(declared, *there)
-    assert (commit is None) or planted.ruler
-    return not planted.ruler and planted.revision == 0
+    commit, registered = decide(declared, *there)
+    assert (commit is None) or registered.ruler
+    return not registered.ruler and registered.revision == 0
 
 
 def expected(commit: Commit) -> dict[str, tuple[str, float | None]]:
@@ -67,56 +67,56 @@ def expected(commit: Commit) -> dict[str, tuple[str, float | None]]:
 
 
 def test_its_own_name_and_its_former_ones_are_looked_up():
-    assert names_to_read(planting(renamed_from=("b", "a")), {}) == ["a", "b", "sync"]
+    assert names_to_read(registration(renamed_from=("b", "a")), {}) == ["a", "b", "sync"]
 
 
 def test_so_are_those_that_they_were_renamed_to():
     known = {"sync": schedule(successor="new"), "a": None}
-    assert names_to_read(planting(renamed_from=("a",)), known) == ["new"]
+    assert names_to_read(registration(renamed_from=("a",)), known) == ["new"]
 
 
 def test_nothing_is_looked_up_twice():
     known = {"sync": schedule(successor="new"), "new": schedule("new", successor="sync")}
-    assert names_to_read(planting(), known) == []
+    assert names_to_read(registration(), known) == []
 
 
 # One name.
 
 
 def test_a_new_schedule_begins_now():
-    commit = committed(planting())
+    commit = committed(registration())
     assert commit.expects == (Expected("sync", ""),)
     assert (standing_in(commit).cursor, standing_in(commit).revision) == (NOW, 1)
     charter = charter_in(commit)
-    assert (charter.digests, charter.calendar, charter.planted) == (("d1",), "hourly", NOW)
+    assert (charter.digests, charter.calendar, charter.registered) == (("d1",), "hourly", NOW)
     assert [write.ruler for write in commit.writes] == ["d1"]
 
 
 def test_one_that_cannot_be_read_begins_anew_in_its_place():
-    commit, planted = decide(planting(), versions={"sync": "v-sync"})
+    commit, registered = decide(registration(), versions={"sync": "v-sync"})
     assert commit is not None
     assert commit.expects == (Expected("sync", "v-sync"),)
-    assert (planted.cursor, planted.revision) == (NOW, 1)
+    assert (registered.cursor, registered.revision) == (NOW, 1)
 
 
 def test_the_definition_that_rules_changes_nothing():
     there = schedule("sync", "d0", "d1", revision=4, last_run=NOW - 5)
-    commit, planted = decide(planting(), there)
+    commit, registered = decide(registration(), there)
     assert commit is None
-    assert (planted.ruler, planted.revision, planted.cursor) == ("d1", 4, AGO)
-    assert (planted.last_run, planted.now) == (NOW - 5, NOW)
+    assert (registered.ruler, registered.revision, registered.cursor) == ("d1", 4, AGO)
+    assert (registered.last_run, registered.now) == (NOW - 5, NOW)
 
 
 def test_a_definition_that_was_never_seen_rules_at_once_and_goes_on():
-    commit = committed(planting(digest="d2"), schedule(revision=4))
+    commit = committed(registration(digest="d2"), schedule(revision=4))
     assert expected(commit) == {"sync": ("v-sync", None)}
     assert (standing_in(commit).cursor, standing_in(commit).revision) == (AGO, 5)
-    assert (charter_in(commit).digests, charter_in(commit).planted) == (("d1", "d2"), 7)
+    assert (charter_in(commit).digests, charter_in(commit).registered) == (("d1", "d2"), 7)
 
 
 @pytest.mark.parametrize(("cursor", "goes_on_at"), [(AGO, NOW), (NOW + SECOND, NOW + SECOND)])
 def test_with_other_ticks_it_begins_now_and_never_before_its_cursor(cursor: int, goes_on_at: int):
-    commit = committed(planting(digest="d2", calendar="daily"), schedule(cursor=cursor))
+    commit = committed(registration(digest="d2", calendar="daily"), schedule(cursor=cursor))
     assert standing_in(commit).cursor == goes_on_at
     assert charter_in(commit).calendar == "daily"
 
@@ -135,9 +135,9 @@ def test_an_older_definition_takes_over_when_the_ruling_one_is_silent(
     declared: int, is_refused: bool
 ):
     there = schedule("sync", "d1", "d2", declared=declared)
-    assert yields(planting(), there) is is_refused
+    assert yields(registration(), there) is is_refused
     if not is_refused:
-        commit = committed(planting(), there)
+        commit = committed(registration(), there)
         assert expected(commit) == {"sync": ("v-sync", DECLARED_FOR)}
         assert charter_in(commit).digests == ("d2", "d1")
         assert standing_in(commit).revision == 2
@@ -145,25 +145,25 @@ def test_an_older_definition_takes_over_when_the_ruling_one_is_silent(
 
 def test_so_many_definitions_are_known_again():
     digests = [f"d{number}" for number in range(DIGESTS_MAX)]
-    commit = committed(planting(digest="new"), schedule("sync", *digests))
+    commit = committed(registration(digest="new"), schedule("sync", *digests))
     assert charter_in(commit).digests == (*digests[1:], "new")
 
 
 def test_without_a_readable_charter_the_next_definition_rules():
     there = schedule("sync", "d1", "d2", revision=4)
     there = replace(
-        there, charter=Charter(definition=Raw(b"null"), digests=(), calendar="", planted=0)
+        there, charter=Charter(definition=Raw(b"null"), digests=(), calendar="", registered=0)
     )
-    commit = committed(planting(), there)
+    commit = committed(registration(), there)
     assert expected(commit) == {"sync": ("v-sync", None)}
-    assert (charter_in(commit).digests, charter_in(commit).planted) == (("d1",), NOW)
+    assert (charter_in(commit).digests, charter_in(commit).registered) == (("d1",), NOW)
     assert (standing_in(commit).cursor, standing_in(commit).revision) == (NOW, 5)
 
 
 def test_a_ruler_that_the_store_does_not_know_is_written():
     there = schedule()
     there = replace(there, record=replace(there.record, ruler=""))
-    commit = committed(planting(), there)
+    commit = committed(registration(), there)
     [write] = commit.writes
     assert (write.ruler, write.definition) == ("d1", None)
     assert standing_in(commit).revision == 1
@@ -174,9 +174,9 @@ def test_a_ruler_that_the_store_does_not_know_is_written():
 
 def test_a_new_name_takes_the_cursor_and_the_last_run_along():
     old = schedule("old", revision=3, last_run=NOW - 5)
-    commit, planted = decide(planting(renamed_from=("old",)), old)
+    commit, registered = decide(registration(renamed_from=("old",)), old)
     assert commit is not None
-    assert (planted.cursor, planted.revision, planted.last_run) == (AGO, 1, NOW - 5)
+    assert (registered.cursor, registered.revision, registered.last_run) == (AGO, 1, NOW - 5)
     assert expected(commit) == {"sync": ("", None), "old": ("v-old", None)}
     left = standing_in(commit, "old")
     assert (left.successor, left.revision, left.cursor) == ("sync", 4, AGO)
@@ -185,58 +185,58 @@ def test_a_new_name_takes_the_cursor_and_the_last_run_along():
 
 
 def test_a_former_name_that_is_not_there_must_not_come_meanwhile():
-    commit = committed(planting(renamed_from=("old", "old")))
+    commit = committed(registration(renamed_from=("old", "old")))
     assert commit.expects == (Expected("sync", ""), Expected("old", ""))
 
 
 def test_a_new_name_with_other_ticks_begins_now():
-    commit = committed(planting(renamed_from=("old",)), schedule("old", calendar="daily"))
+    commit = committed(registration(renamed_from=("old",)), schedule("old", calendar="daily"))
     assert standing_in(commit).cursor == NOW
 
 
 def test_and_never_before_the_cursor_of_the_old_name():
     old = schedule("old", calendar="daily", cursor=NOW + SECOND)
-    commit = committed(planting(renamed_from=("old",)), old)
+    commit = committed(registration(renamed_from=("old",)), old)
     assert standing_in(commit).cursor == NOW + SECOND
 
 
 def test_of_several_former_names_the_one_that_came_furthest_counts():
     behind, ahead = schedule("a", cursor=AGO - SECOND), schedule("b")
-    commit = committed(planting(renamed_from=("a", "b")), behind, ahead)
+    commit = committed(registration(renamed_from=("a", "b")), behind, ahead)
     assert standing_in(commit).cursor == AGO
     assert [standing_in(commit, name).successor for name in ("a", "b")] == ["sync", "sync"]
 
 
 def test_a_new_name_takes_over_from_the_end_of_a_chain():
     chain = [schedule("a", successor="b", cursor=AGO - SECOND), schedule("b")]
-    commit = committed(planting(renamed_from=("a",)), *chain)
+    commit = committed(registration(renamed_from=("a",)), *chain)
     assert standing_in(commit).cursor == AGO
     assert [write.name for write in commit.writes] == ["sync", "b"]
 
 
 def test_a_name_that_is_there_takes_over_as_well():
     own, old = schedule(cursor=AGO - SECOND), schedule("old")
-    commit = committed(planting(renamed_from=("old",)), own, old)
+    commit = committed(registration(renamed_from=("old",)), own, old)
     assert (standing_in(commit).cursor, standing_in(commit).revision) == (AGO, 1)
     assert standing_in(commit, "old").successor == "sync"
 
 
 def test_but_not_what_another_name_has_taken():
     there = [schedule(), schedule("old", successor="other"), schedule("other")]
-    commit, planted = decide(planting(renamed_from=("old",)), *there)
+    commit, registered = decide(registration(renamed_from=("old",)), *there)
     assert commit is None
-    assert planted.ruler == "d1"
+    assert registered.ruler == "d1"
 
 
 @pytest.mark.parametrize("declared", [NOW, SILENT + 1])
 def test_a_name_that_was_renamed_yields_to_the_new_one(declared: int):
     there = [schedule(successor="new"), schedule("new", declared=declared)]
-    assert yields(planting(), *there)
+    assert yields(registration(), *there)
 
 
 def test_it_takes_over_again_when_the_new_one_is_silent():
     there = [schedule(successor="new", cursor=AGO - SECOND), schedule("new", declared=SILENT)]
-    commit = committed(planting(), *there)
+    commit = committed(registration(), *there)
     assert expected(commit) == {"sync": ("v-sync", None), "new": ("v-new", DECLARED_FOR)}
     assert (standing_in(commit).cursor, standing_in(commit).successor) == (AGO, "")
     assert standing_in(commit, "new").successor == "sync"
@@ -244,21 +244,21 @@ def test_it_takes_over_again_when_the_new_one_is_silent():
 
 def test_it_takes_over_at_once_from_a_name_that_it_had():
     there = [schedule(successor="new"), schedule("new")]
-    commit = committed(planting(renamed_from=("new",)), *there)
+    commit = committed(registration(renamed_from=("new",)), *there)
     assert expected(commit) == {"sync": ("v-sync", None), "new": ("v-new", None)}
     assert standing_in(commit, "new").successor == "sync"
 
 
 def test_it_goes_on_now_if_the_last_of_its_successors_was_forgotten():
     there = schedule(successor="gone")
-    assert standing_in(committed(planting(), there)).cursor == NOW
-    commit = committed(planting("new", renamed_from=("sync",)), there)
+    assert standing_in(committed(registration(), there)).cursor == NOW
+    commit = committed(registration("new", renamed_from=("sync",)), there)
     assert standing_in(commit, "new").cursor == NOW
 
 
 def test_names_in_a_circle_come_to_an_end():
     there = [schedule(successor="b", declared=SILENT), schedule("b", successor="sync", declared=0)]
-    assert committed(planting(), *there).writes
+    assert committed(registration(), *there).writes
 
 
 # Pauses.
@@ -278,7 +278,7 @@ def test_the_longest_pause_goes_with_the_name(
     own: Freeze | None, former: Freeze | None, kept: Freeze | None
 ):
     there = [schedule(freeze=own), schedule("old", freeze=former)]
-    commit = committed(planting(renamed_from=("old",)), *there)
+    commit = committed(registration(renamed_from=("old",)), *there)
     assert standing_in(commit).freeze == kept
 
 
@@ -287,17 +287,17 @@ def test_a_pause_of_a_name_at_rest_does_not_come_back():
         schedule(successor="new", freeze=freeze()),
         schedule("new", declared=SILENT, freeze=freeze(NOW + 1)),
     ]
-    assert standing_in(committed(planting(), *there)).freeze == freeze(NOW + 1)
+    assert standing_in(committed(registration(), *there)).freeze == freeze(NOW + 1)
     forgotten = schedule("old", successor="gone", freeze=freeze())
-    assert standing_in(committed(planting(renamed_from=("old",)), forgotten)).freeze is None
+    assert standing_in(committed(registration(renamed_from=("old",)), forgotten)).freeze is None
 
 
 def test_a_new_definition_keeps_the_pause():
     there = schedule(freeze=freeze())
-    assert standing_in(committed(planting(digest="d2"), there)).freeze == freeze()
+    assert standing_in(committed(registration(digest="d2"), there)).freeze == freeze()
 
 
 def test_what_is_stored_of_a_new_schedule_is_small():
-    [write] = committed(planting()).writes
+    [write] = committed(registration()).writes
     assert write.standing == f'{{"cursor":{NOW}}}'
-    assert write.definition == write_document(charter_in(committed(planting())))
+    assert write.definition == write_document(charter_in(committed(registration())))

@@ -13,51 +13,51 @@ from tests.contract.schedule_calls import (
     look_at,
     look_at_all,
     move,
-    plant,
     plant_all,
-    planting,
+    register,
+    registration,
     run,
     tick,
 )
 
 
 async def test_a_new_schedule_begins_now(store: Store, clock: ManualClock):
-    planted = await plant(store)
-    assert planted.revision == 1
-    assert planted.cursor == planted.now == clock.wall()
-    assert planted.last_run == 0
+    registered = await register(store)
+    assert registered.revision == 1
+    assert registered.cursor == registered.now == clock.wall()
+    assert registered.last_run == 0
     record = await look_at(store)
     assert (record.definition, record.cursor, record.live) == (b"first", clock.wall(), 0)
-    assert (record.planted, record.declared) == (clock.wall(), clock.wall())
+    assert (record.registered, record.declared) == (clock.wall(), clock.wall())
     assert (record.freeze, record.latest, record.successor) == (None, None, "")
 
 
 async def test_planting_again_changes_nothing_but_when_it_was_declared(
     store: Store, clock: ManualClock
 ):
-    before = await plant(store)
+    before = await register(store)
     clock.shift(20)
-    again = await plant(store)
+    again = await register(store)
     assert (again.revision, again.cursor) == (before.revision, before.cursor)
     record = await look_at(store)
-    assert (record.planted, record.declared) == (before.now, clock.wall())
+    assert (record.registered, record.declared) == (before.now, clock.wall())
 
 
 async def test_what_happened_while_nobody_was_there_is_not_forgotten(
     store: Store, clock: ManualClock
 ):
-    planted = await plant(store)
-    await run(store, planted.cursor)
+    registered = await register(store)
+    await run(store, registered.cursor)
     clock.shift(10 * DECLARED_FOR)
-    again = await plant(store)
-    assert (again.revision, again.cursor) == (planted.revision, planted.cursor)
-    assert again.last_run == planted.cursor
+    again = await register(store)
+    assert (again.revision, again.cursor) == (registered.revision, registered.cursor)
+    assert again.last_run == registered.cursor
 
 
 async def test_a_definition_that_was_never_seen_rules_at_once(store: Store, clock: ManualClock):
-    old = await plant(store)
+    old = await register(store)
     clock.shift(5)
-    new = await plant(store, definition=b"second")
+    new = await register(store, definition=b"second")
     assert new.revision == old.revision + 1
     assert new.cursor == clock.wall()
     assert (await look_at(store)).definition == b"second"
@@ -67,67 +67,67 @@ async def test_a_definition_that_was_never_seen_rules_at_once(store: Store, cloc
 async def test_an_older_definition_yields_while_the_newer_one_is_declared(
     store: Store, clock: ManualClock
 ):
-    await plant(store)
-    new = await plant(store, definition=b"second")
+    await register(store)
+    new = await register(store, definition=b"second")
     clock.shift(DECLARED_FOR - 1)
-    yields = await plant(store)
+    yields = await register(store)
     assert yields.revision == 0
     assert (await look_at(store)).definition == b"second"
     clock.shift(2)
-    back = await plant(store)
+    back = await register(store)
     assert back.revision == new.revision + 1
     assert back.cursor == clock.wall()
-    assert (await plant(store, definition=b"second")).revision == 0
+    assert (await register(store, definition=b"second")).revision == 0
 
 
 async def test_whoever_moves_the_cursor_declares_it(store: Store, clock: ManualClock):
-    await plant(store)
-    await plant(store, definition=b"second")
+    await register(store)
+    await register(store, definition=b"second")
     clock.shift(DECLARED_FOR - 1)
     await run(store, clock.wall())
     clock.shift(DECLARED_FOR - 1)
-    assert (await plant(store)).revision == 0
+    assert (await register(store)).revision == 0
 
 
 async def test_whoever_triggers_it_need_not_have_it(store: Store, clock: ManualClock):
-    await plant(store)
-    await plant(store, definition=b"second")
+    await register(store)
+    await register(store, definition=b"second")
     before = (await look_at(store)).declared
     clock.shift(DECLARED_FOR - 1)
     assert (await tick(store, clock.wall(), seen=None, forced=True)).outcome == "done"
     assert (await look_at(store)).declared == before
     clock.shift(2)
-    assert (await plant(store)).revision > 0
+    assert (await register(store)).revision > 0
 
 
 async def test_very_old_definitions_are_new_again(store: Store):
     for number in range(DIGESTS_MAX + 1):
-        await plant(store, definition=str(number).encode())
-    assert (await plant(store, definition=b"1")).revision == 0
-    assert (await plant(store, definition=b"0")).revision == DIGESTS_MAX + 2
+        await register(store, definition=str(number).encode())
+    assert (await register(store, definition=b"1")).revision == 0
+    assert (await register(store, definition=b"0")).revision == DIGESTS_MAX + 2
 
 
 async def test_the_cursor_never_goes_back(store: Store, clock: ManualClock):
     clock.shift(100)
-    planted = await plant(store)
+    registered = await register(store)
     clock.step(-50)
-    assert (await plant(store, definition=b"second")).cursor == planted.cursor
+    assert (await register(store, definition=b"second")).cursor == registered.cursor
 
 
 async def test_a_clock_that_was_set_back_keeps_no_definition_alive(
     store: Store, clock: ManualClock
 ):
-    await plant(store)
-    new = await plant(store, definition=b"second")
+    await register(store)
+    new = await register(store, definition=b"second")
     clock.step(-3600)
-    assert (await plant(store)).revision == 0
+    assert (await register(store)).revision == 0
     clock.shift(DECLARED_FOR)
-    assert (await plant(store)).revision == new.revision + 1
+    assert (await register(store)).revision == new.revision + 1
 
 
 async def test_several_are_planted_in_one_call(store: Store):
-    await plant(store, "b")
-    both = await plant_all(store, [planting("a"), planting("b", b"second")])
+    await register(store, "b")
+    both = await plant_all(store, [registration("a"), registration("b", b"second")])
     assert [one.revision for one in both] == [1, 2]
     assert [one.name for one in await look_at_all(store)] == ["a", "b"]
     assert [one.name for one in await look_at_all(store, limit=1)] == ["a"]
@@ -137,14 +137,14 @@ async def test_several_are_planted_in_one_call(store: Store):
 
 
 async def test_another_calendar_begins_now(store: Store, clock: ManualClock):
-    (planted,) = await plant_all(store, [planting(definition=b"first", calendar="daily")])
+    (registered,) = await plant_all(store, [registration(definition=b"first", calendar="daily")])
     clock.shift(5)
-    (changed,) = await plant_all(store, [planting(definition=b"second", calendar="daily")])
-    assert (changed.revision, changed.cursor) == (2, planted.cursor)
-    (changed,) = await plant_all(store, [planting(definition=b"third", calendar="hourly")])
+    (changed,) = await plant_all(store, [registration(definition=b"second", calendar="daily")])
+    assert (changed.revision, changed.cursor) == (2, registered.cursor)
+    (changed,) = await plant_all(store, [registration(definition=b"third", calendar="hourly")])
     assert (changed.revision, changed.cursor) == (3, clock.wall())
     clock.shift(5)
-    (same,) = await plant_all(store, [planting(definition=b"fourth", calendar="hourly")])
+    (same,) = await plant_all(store, [registration(definition=b"fourth", calendar="hourly")])
     assert (same.revision, same.cursor) == (4, changed.cursor)
 
 
@@ -152,11 +152,11 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
     store: Store, clock: ManualClock
 ):
     await join(store, "ann", ttl=1000)
-    await plant(store, "idle")
-    await plant(store, "busy")
+    await register(store, "idle")
+    await register(store, "busy")
     await run(store, clock.wall(), name="busy", replica="ann")
     clock.shift(100)
-    await plant(store, "young")
+    await register(store, "young")
     assert await forget(store, idle=200) == 0
     assert await forget(store, idle=100) == 1
     assert [one.name for one in await look_at_all(store)] == ["busy", "young"]
@@ -165,7 +165,7 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
 
 @pytest.mark.parametrize("name", ["naïve", "a b", "日次", "x:y/z{}%*?[]", "'; --"])
 async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name: str):
-    await plant(store, name, b'{"every": 5}')
+    await register(store, name, b'{"every": 5}')
     await run(store, clock.wall(), name=name)
     assert [one.name for one in await look_at_all(store)] == [name]
     assert (await decisions(store, name))[0].last == clock.wall()
@@ -173,9 +173,9 @@ async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name
 
 async def test_one_namespace_never_sees_another(world, clock: ManualClock):
     here, there = await world.store(), await world.store("elsewhere")
-    await plant(here)
+    await register(here)
     await freeze(here, "*")
     assert await look_at_all(there) == []
-    later = await plant(there)
+    later = await register(there)
     clock.shift(1)
     assert (await tick(there, later.cursor + SECOND)).outcome == "done"
