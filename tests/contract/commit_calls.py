@@ -50,7 +50,7 @@ def plan(of: ScheduleRecord | str = "sync", **details: Any) -> Commit:
 def plan_run(
     of: ScheduleRecord | str = "sync", *, job: Mapping[str, Any] | None = None, **details: Any
 ) -> Commit:
-    """Return a commit with a run, which waits unless `born_on` is given."""
+    """Return a commit with a run, which waits unless `start_on` is given."""
     number = next(_numbers)
     name = as_expected(of).name
     given = {"task": "@sync", "queue": TIMERS_QUEUE, "schedule": name, "retention": 60.0}

@@ -119,7 +119,7 @@ async def test_an_interrupted_run_is_kept_like_a_failure(store: Store, clock: Ma
     options = write_options(rerun=False)
     job = {"retention": KEPT, "retention_failed": KEPT_FAILED, "options": options}
     made = await run(
-        store, await create(store), id=id_of(7), born_on="ann", job={"id": id_of(7), **job}
+        store, await create(store), id=id_of(7), start_on="ann", job={"id": id_of(7), **job}
     )
     assert (made.retention, made.retention_failed, made.options) == (KEPT, KEPT_FAILED, options)
     await leave(store, "ann")

@@ -60,7 +60,7 @@ async def test_calls_for_jobs_are_answered_as_before(store: Store):
 
 async def test_a_commit_with_a_run_is_answered_as_before(store: Store):
     await join(store, "ann", ttl=LONG)
-    moved = plan_run(await create(store), writes=(Write("sync", "moved"),), born_on="ann")
+    moved = plan_run(await create(store), writes=(Write("sync", "moved"),), start_on="ann")
     answers = [await send(store, moved) for _ in range(2)]
     assert answers[0] == answers[1]
     assert answers[0].outcome == "done"

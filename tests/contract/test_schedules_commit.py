@@ -65,7 +65,7 @@ async def test_only_a_write_changes_the_version(store: Store, clock: ManualClock
     before = await create(store)
     clock.shift(MINUTE)
     details = {"declares": True, "lines": (tick_line(),), "run_line": tick_line()}
-    await run(store, before, born_on="ann", **details)
+    await run(store, before, start_on="ann", **details)
     await run(store, before, **details)
     await store.schedules.declare([("sync", "ruler")])
     after = await look_at(store)
@@ -197,8 +197,8 @@ async def refusals(store: Store, clock: ManualClock) -> dict[str, dict]:
     return {
         "stale": {"expects": (Expected("sync", "some version"),)},
         "early": {"not_before": clock.wall() + 1},
-        "gone": {"born_on": "nobody"},
-        "expired": {"born_on": "expired"},
+        "gone": {"start_on": "nobody"},
+        "expired": {"start_on": "expired"},
         "full": {"rooms": (Room(1),)},
     }
 
@@ -221,7 +221,7 @@ async def test_what_is_refused_changes_nothing(store: Store, clock: ManualClock)
     for reason in why.values():
         await send(store, plan_run(record, **changes, **reason))
     assert await everything(store) == before
-    assert (await send(store, plan_run(record, **changes, born_on="ann"))).outcome == "done"
+    assert (await send(store, plan_run(record, **changes, start_on="ann"))).outcome == "done"
 
 
 async def test_the_first_reason_to_refuse_a_commit_is_told(store: Store, clock: ManualClock):
@@ -263,14 +263,14 @@ async def test_a_commit_is_in_time_at_the_instant_that_it_names(store: Store, cl
 # Repeats.
 
 
-@pytest.mark.parametrize("born_on", ["ann", ""], ids=["born", "waiting"])
+@pytest.mark.parametrize("start_on", ["ann", ""], ids=["born", "waiting"])
 async def test_a_commit_with_a_run_is_answered_as_before(
-    store: Store, clock: ManualClock, born_on: str
+    store: Store, clock: ManualClock, start_on: str
 ):
     await join(store, "ann", ttl=1000)
     record = await create(store)
     details = {"lines": (tick_line("before"),), "run_line": tick_line(), "declares": True}
-    sent = plan_run(record, born_on=born_on, writes=(Write("sync", "moved"),), **details)
+    sent = plan_run(record, start_on=start_on, writes=(Write("sync", "moved"),), **details)
     first = await send(store, sent)
     assert first.outcome == "done"
     assert first.run is not None
@@ -287,7 +287,7 @@ async def test_it_is_so_whatever_became_of_the_schedule_and_of_the_run(
     store: Store, clock: ManualClock, how: str
 ):
     await join(store, "ann", ttl=1000)
-    sent = plan_run(await create(store), born_on="ann", run_line=tick_line())
+    sent = plan_run(await create(store), start_on="ann", run_line=tick_line())
     made = (await send(store, sent)).run
     assert made is not None
     clock.shift(1)

@@ -206,7 +206,7 @@ async def test_it_is_written_back_also_if_the_commit_is_refused_for_another_reas
     clock.step(-HOUR)
     details = {
         "early": {"not_before": clock.wall() + SECOND},
-        "gone": {"born_on": "nobody"},
+        "gone": {"start_on": "nobody"},
         "full": {"rooms": (Room(0),)},
     }[reason]
     sent = plan_run(record, expects=(as_expected(record, 0.0),), **details)
@@ -262,7 +262,7 @@ async def test_schedules_can_be_asked_for_by_name(store: Store, clock: ManualClo
 async def test_a_schedule_is_listed_with_its_unfinished_runs(store: Store):
     await join(store, "ann")
     record, other = await create(store), await create(store, "other")
-    runs = [await run(store, record, born_on=name) for name in ("ann", "", "ann")]
+    runs = [await run(store, record, start_on=name) for name in ("ann", "", "ann")]
     await run(store, other)
     for live, made in zip((2, 1), runs[::2], strict=True):
         await settle(store, made, "succeeded")
@@ -301,7 +301,7 @@ async def test_names_and_documents_are_not_interpreted(store: Store, name: str):
     first = await create(store, name, standing=name, ruler=name, definition=name)
     assert (first.name, first.standing, first.ruler, first.definition) == (name,) * 4
     line = tick_line(name, like=name)
-    made = await run(store, first, born_on=name, job={"options": name}, run_line=line)
+    made = await run(store, first, start_on=name, job={"options": name}, run_line=line)
     assert (made.schedule, made.replica, made.options) == (name,) * 3
     (told,) = await decisions(store, name)
     assert (told.body, told.like) == (name, name)

@@ -72,8 +72,8 @@ async def test_of_many_commits_of_one_version_exactly_one_is_carried_out(stores:
     for turn in range(SIZE.rounds):
         write = (Write("sync", f"standing {turn}", "ruler"),)
         commits = [
-            plan_run(record, writes=write, born_on=born_on, run_line=tick_line())
-            for born_on in ("ann", "ben", "") * 2
+            plan_run(record, writes=write, start_on=start_on, run_line=tick_line())
+            for start_on in ("ann", "ben", "") * 2
         ]
         answers = await send_all(stores, commits)
         assert outcomes(answers) == {"done": 1, "stale": 5}
@@ -106,7 +106,7 @@ async def test_of_many_repeats_of_one_commit_one_makes_the_run(stores: list[Stor
     record = await create(stores[0])
     for _ in range(SIZE.rounds):
         writes = (Write("sync", "standing", "ruler"),)
-        made = plan_run(record, writes=writes, born_on="ann", run_line=tick_line())
+        made = plan_run(record, writes=writes, start_on="ann", run_line=tick_line())
         answers = await send_all(stores, [made] * 6)
         assert outcomes(answers) == {"done": 6}
         assert len({answer.run and answer.run.fence for answer in answers}) == 1
@@ -187,7 +187,7 @@ async def test_a_room_is_exact_however_many_ask_at_once(
     record = await create(stores[0])
     for turn in range(SIZE.rounds // 2):
         room = Room(3, on=on, instead=tick_line(like="full") if turn % 2 else None)
-        commits = [plan_run(record, born_on="ann", rooms=(room,)) for _ in range(8)]
+        commits = [plan_run(record, start_on="ann", rooms=(room,)) for _ in range(8)]
         answers = await send_all(stores, commits)
         assert outcomes(answers) == {"done": 3, "instead" if turn % 2 else "full": 5}
         runs = [answer.run for answer in answers if answer.run]
@@ -203,7 +203,7 @@ async def test_either_the_run_or_the_deletion_comes_first(stores: list[Store]):
     for turn in range(SIZE.rounds):
         record = await create(stores[0], f"timer-{turn}")
         gone = plan(record, writes=(Write(record.name, None),), rooms=(Room(1),))
-        made, deleted = await send_all(stores[1:], [plan_run(record, born_on="ann"), gone])
+        made, deleted = await send_all(stores[1:], [plan_run(record, start_on="ann"), gone])
         assert (made.outcome, deleted.outcome) in {("done", "full"), ("stale", "done")}
         assert (made.run is None) == (made.outcome == "stale")
 
@@ -212,7 +212,7 @@ async def test_runs_of_one_schedule_at_once_have_fences_of_their_own(stores: lis
     record = await create(stores[0])
     fences: list[int] = []
     for _ in range(SIZE.rounds // 2):
-        commits = [plan_run(record, born_on=name) for name in ("ann", "ben") * 3]
+        commits = [plan_run(record, start_on=name) for name in ("ann", "ben") * 3]
         answers = await send_all(stores, commits)
         made = {answer.run.fence: answer.run.id for answer in answers if answer.run}
         assert min(made) > max(fences, default=0)
@@ -226,7 +226,7 @@ async def test_a_replica_that_leaves_leaves_no_run_behind(stores: list[Store]):
     for turn in range(SIZE.rounds):
         replica = f"r{turn}"
         await join(stores[0], replica)
-        batch = [plan_run(record, born_on=replica) for _ in range(8)]
+        batch = [plan_run(record, start_on=replica) for _ in range(8)]
         answers, _ = await asyncio.gather(
             stores[1].schedules.commit(batch), leave(stores[2], replica)
         )

@@ -53,7 +53,7 @@ async def test_a_run_that_is_born_on_a_replica_runs_already(store: Store, clock:
     clock.shift(5)
     job = {"payload": b"p", "tags": ("t",), "priority": 3, "options": "opaque", "timeout": 7.0}
     due = clock.wall() - 2 * SECOND
-    answer = await send(store, plan_run(record, born_on="ann", not_before=due, job=job))
+    answer = await send(store, plan_run(record, start_on="ann", not_before=due, job=job))
     assert (answer.outcome, answer.now) == ("done", clock.wall())
     made = answer.run
     assert made is not None
@@ -86,7 +86,7 @@ async def test_a_run_without_a_replica_waits_and_is_due_at_once(store: Store, cl
 async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: ManualClock):
     record = await create(store)
     clock.shift(5)
-    made = await run(store, record, born_on="ann", not_before=TICK, job={"timeout": 3.0})
+    made = await run(store, record, start_on="ann", not_before=TICK, job={"timeout": 3.0})
     clock.shift(3 - MOMENT)
     assert await recover_all(store) == []
     clock.shift(MOMENT)
@@ -94,7 +94,7 @@ async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: 
 
 
 async def test_a_run_without_a_timeout_has_no_deadline(store: Store, clock: ManualClock):
-    await run(store, await create(store), born_on="ann")
+    await run(store, await create(store), start_on="ann")
     clock.shift(HOUR)
     assert await recover_all(store) == []
 
@@ -104,15 +104,15 @@ async def test_no_claim_returns_a_run_that_was_born(store: Store):
     await insert(store, new(1))
     number = new_claim_no()
     first = await store.jobs.claim("ann", number, ["default", TIMERS_QUEUE], 1)
-    await run(store, record, born_on="ann")
+    await run(store, record, start_on="ann")
     assert await store.jobs.claim("ann", number, ["default", TIMERS_QUEUE], 1) == first
     assert await claim(store, queues=[TIMERS_QUEUE]) == []
 
 
 async def test_the_run_becomes_the_last_one_of_its_schedule(store: Store):
     record, other = await create(store), await create(store, "other")
-    for tick, born_on in [(TICK, "ann"), (TICK + 2 * SECOND, ""), (TICK + SECOND, "ann")]:
-        made = await run(store, record, tick=tick, born_on=born_on)
+    for tick, start_on in [(TICK, "ann"), (TICK + 2 * SECOND, ""), (TICK + SECOND, "ann")]:
+        made = await run(store, record, tick=tick, start_on=start_on)
         now = await look_at(store)
         assert (now.last_run, now.last_job) == (tick, made.id)
     assert now.live == 3
@@ -121,7 +121,7 @@ async def test_the_run_becomes_the_last_one_of_its_schedule(store: Store):
 
 async def test_a_schedule_may_begin_with_a_run(store: Store):
     write = Write("sync", "standing", "ruler", "definition")
-    made = await run(store, "sync", writes=(write,), born_on="ann", run_line=tick_line())
+    made = await run(store, "sync", writes=(write,), start_on="ann", run_line=tick_line())
     record = await look_at(store)
     assert (record.version, record.last_run, record.last_job) == (made.id, TICK, made.id)
     assert (record.live, record.standing) == (1, "standing")
@@ -132,14 +132,14 @@ async def test_a_replica_that_is_not_known_or_was_declared_dead_is_gone(
     store: Store, clock: ManualClock
 ):
     record = await create(store)
-    assert (await send(store, plan_run(record, born_on="nobody"))).outcome == "gone"
+    assert (await send(store, plan_run(record, start_on="nobody"))).outcome == "gone"
     await leave(store, "ben")
-    assert (await send(store, plan_run(record, born_on="ben"))).outcome == "gone"
+    assert (await send(store, plan_run(record, start_on="ben"))).outcome == "gone"
     await join(store, "cid", ttl=TTL)
     await start(store, new(1), new(2), replica="cid")
     clock.shift(TTL)
     assert len(await recover(store, delays=AT_ONCE, grace=0.0, limit=1)) == 1
-    assert (await send(store, plan_run(record, born_on="cid"))).outcome == "gone"
+    assert (await send(store, plan_run(record, start_on="cid"))).outcome == "gone"
 
 
 async def test_a_replica_that_has_missed_its_heartbeats_is_expired(
@@ -148,9 +148,9 @@ async def test_a_replica_that_has_missed_its_heartbeats_is_expired(
     record = await create(store)
     await join(store, "cid", ttl=TTL)
     clock.shift(TTL - MOMENT)
-    await run(store, record, born_on="cid")
+    await run(store, record, start_on="cid")
     clock.shift(MOMENT)
-    late = plan_run(record, born_on="cid")
+    late = plan_run(record, start_on="cid")
     assert (await send(store, late)).outcome == "expired"
     await store.jobs.beat(["cid"], ttl=TTL)
     assert (await send(store, late)).outcome == "done"
@@ -163,9 +163,9 @@ async def test_fences_of_runs_that_are_born_grow(store: Store, clock: ManualCloc
     record, fences = await create(store), []
     for step in (0, -HOUR, 0, HOUR / 2, -2 * HOUR):
         clock.step(step)
-        fences.append((await run(store, record, born_on="ann")).fence)
+        fences.append((await run(store, record, start_on="ann")).fence)
         await run(store, record)
-        batch = [plan_run(record, born_on=name) for name in ("ben", "ann")]
+        batch = [plan_run(record, start_on=name) for name in ("ben", "ann")]
         fences += [answer.run.fence for answer in await store.schedules.commit(batch) if answer.run]
     assert len(fences) == 15
     assert fences == sorted(set(fences))
@@ -175,17 +175,17 @@ async def test_a_schedule_goes_on_above_the_fences_of_others(store: Store, clock
     fences = {}
     for name in ("a", "b"):
         record = await create(store, name)
-        fences[name] = (await run(store, record, born_on="ann")).fence
+        fences[name] = (await run(store, record, start_on="ann")).fence
         clock.step(-HOUR)
     records = [await look_at(store, name) for name in ("a", "b")]
     expects = (as_expected("c"), *(as_expected(record) for record in records))
     successor = Write("c", "s", "r", "d", above=("a", "b", "never"))
-    first = await run(store, "c", expects=expects, writes=(successor,), born_on="ann")
+    first = await run(store, "c", expects=expects, writes=(successor,), start_on="ann")
     assert first.fence > max(fences.values())
     successor = Write("d", "s", "r", "d", above=("c",))
     await send(store, plan("d", writes=(successor,)))
     clock.step(-HOUR)
-    assert (await run(store, await look_at(store, "d"), born_on="ben")).fence > first.fence
+    assert (await run(store, await look_at(store, "d"), start_on="ben")).fence > first.fence
 
 
 async def test_a_schedule_goes_on_after_the_latest_of_the_last_runs(store: Store):
@@ -216,8 +216,10 @@ async def test_a_run_in_the_same_commit_is_the_last_one(store: Store):
 
 async def test_a_room_counts_unfinished_runs_wherever_they_are(store: Store):
     record, other = await create(store), await create(store, "other")
-    await run(store, other, born_on="ann")
-    runs = [await run(store, record, born_on=name, rooms=(Room(3),)) for name in ("ann", "ben", "")]
+    await run(store, other, start_on="ann")
+    runs = [
+        await run(store, record, start_on=name, rooms=(Room(3),)) for name in ("ann", "ben", "")
+    ]
     full = await send(store, plan_run(record, rooms=(Room(3),)))
     assert (full.outcome, full.run, full.room) == ("full", None, 0)
     assert sorted(full.blocking) == [made.id for made in runs]
@@ -233,10 +235,10 @@ async def test_a_room_of_a_replica_counts_what_runs_there(store: Store):
     record = await create(store)
     on_ann, on_ben = Room(1, on="ann"), Room(1, on="ben")
     waits = await run(store, record, rooms=(on_ann,))
-    first = await run(store, record, born_on="ann", rooms=(on_ann,))
-    full = await send(store, plan_run(record, born_on="ann", rooms=(on_ann,)))
+    first = await run(store, record, start_on="ann", rooms=(on_ann,))
+    full = await send(store, plan_run(record, start_on="ann", rooms=(on_ann,)))
     assert (full.outcome, full.blocking) == ("full", (first.id,))
-    await run(store, record, born_on="ben", rooms=(on_ben,))
+    await run(store, record, start_on="ben", rooms=(on_ben,))
     await settle(store, first, "succeeded")
     assert (await send(store, plan(record, rooms=(on_ann,)))).outcome == "done"
     (claimed,) = await claim(store, "ann", queues=[TIMERS_QUEUE])
@@ -251,7 +253,7 @@ async def test_a_room_of_a_replica_counts_what_runs_there(store: Store):
 async def test_the_first_room_that_is_full_decides(store: Store):
     record = await create(store)
     line = tick_line("skipped")
-    first = await run(store, record, born_on="ann")
+    first = await run(store, record, start_on="ann")
     rooms = (Room(5), Room(2, on="ann"), Room(1, on="ben"), Room(1), Room(1, instead=line))
     full = await send(store, plan_run(record, rooms=rooms))
     assert (full.outcome, full.room, full.blocking) == ("full", 3, (first.id,))
@@ -263,7 +265,7 @@ async def test_the_first_room_that_is_full_decides(store: Store):
 
 async def test_instead_of_a_run_a_full_room_gets_its_line(store: Store, clock: ManualClock):
     record = await create(store)
-    first = await run(store, record, born_on="ann")
+    first = await run(store, record, start_on="ann")
     clock.shift(60)
     skipped = tick_line("skipped", first=TICK + SECOND)
     sent = plan_run(
@@ -296,17 +298,17 @@ async def test_a_run_that_finds_room_leaves_no_line_of_a_full_one(store: Store):
     assert [line.body for line in await decisions(store, "sync")] == ["ran"]
 
 
-@pytest.mark.parametrize("born_on", ["ann", ""], ids=["running", "waiting"])
-async def test_a_commit_without_a_run_needs_room_as_well(store: Store, born_on: str):
+@pytest.mark.parametrize("start_on", ["ann", ""], ids=["running", "waiting"])
+async def test_a_commit_without_a_run_needs_room_as_well(store: Store, start_on: str):
     """So a schedule is deleted only when it has no unfinished runs."""
     record = await create(store)
-    made = await run(store, record, born_on=born_on)
+    made = await run(store, record, start_on=start_on)
     gone = plan(record, writes=(Write("sync", None),), rooms=(Room(1),))
     before = await everything(store)
     full = await send(store, gone)
     assert (full.outcome, full.blocking) == ("full", (made.id,))
     assert await everything(store) == before
-    if born_on:
+    if start_on:
         await settle(store, made, "succeeded")
     else:
         await store.jobs.cancel([made.id])
@@ -315,7 +317,7 @@ async def test_a_commit_without_a_run_needs_room_as_well(store: Store, born_on: 
 
 
 async def test_the_runs_of_a_schedule_that_was_deleted_count_for_the_next_of_its_name(store: Store):
-    made = await run(store, await create(store), born_on="ann")
+    made = await run(store, await create(store), start_on="ann")
     await send(store, plan(await look_at(store), writes=(Write("sync", None),)))
     again = await create(store)
     assert again.live == 1

@@ -284,5 +284,5 @@ def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
         case ("jobs.settle" | "jobs.note", [some]):
             names = [one.id for one in some]
         case ("schedules.commit", [commits]):
-            names = [name for commit in commits for name in (commit.id, commit.born_on)]
+            names = [name for commit in commits for name in (commit.id, commit.start_on)]
     return frozenset(names) | schedules

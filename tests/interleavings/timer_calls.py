@@ -113,7 +113,7 @@ class TimerCalls:
         return [Call("schedules.read", (), {"lines": DECISIONS_MAX})]
 
     def learn_of_timers(self, call: Call, answer: object) -> list[JobRecord]:
-        """Remember how things are; return the runs that were born running."""
+        """Remember how things are; return the runs that were started at once."""
         if call.name == "schedules.commit" and isinstance(answer, list):
             (commits,) = call.arguments
             return [run for pair in zip(commits, answer, strict=True) for run in self._heard(*pair)]

@@ -79,7 +79,7 @@ class RunPair(JobPair):
 class SchedulePair(RunPair):
     """A memory store, which is right by definition, and another one.
 
-    The fence of a run that is born running is above those of all such runs before it, also of those
+    The fence of a run that starts at once is above those of all such runs before it, also of those
     that its schedule had under a former name.
     """
 
@@ -142,7 +142,7 @@ class SchedulePair(RunPair):
             else:
                 last[write.name] = max(last.get(name, 0) for name in (write.name, *write.above))
         # Of a schedule that is not there, runs are made all the same; their fences say nothing.
-        if commit.born_on and theirs.run is not None and commit.name in last:
+        if commit.start_on and theirs.run is not None and commit.name in last:
             assert theirs.run.fence > last[commit.name], "a fence that does not rise"
             last[commit.name] = theirs.run.fence
 
@@ -176,7 +176,7 @@ def planned(
         not_before=now + micros(details["not_before_in"]),
         run=None if run is None else NewJob(id=id_of(number), schedule=name, **run),
         tick=tick,
-        born_on=details["born_on"],
+        start_on=details["start_on"],
         rooms=tuple(
             Room(most, on, None if like is None else _line(tick, like, 1, "instead"))
             for most, on, like in details["rooms"]

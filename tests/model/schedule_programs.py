@@ -78,7 +78,7 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
             "not_before_in": chance.choice([0.0] * 9 + [-1.0, 0.000_001, 2.0]),
             "run": None if _ends(written) or chance.random() < 0.2 else run(chance),
             "tick_in": chance.choice([-1.0, -0.000_001, 0.0, 0.0, 1.0]),
-            "born_on": chance.choice(["", *REPLICAS]),
+            "start_on": chance.choice(["", *REPLICAS]),
             "rooms": chance.choice([[], [room("")], [room(chance.choice(REPLICAS))]])
             + chance.choice([[], [room("")]]),
             "lines": _lines(chance),
@@ -191,7 +191,7 @@ def _first_commit(name: str) -> dict[str, Any]:
         "not_before_in": 0.0,
         "run": None,
         "tick_in": 0.0,
-        "born_on": "",
+        "start_on": "",
         "rooms": [],
         "lines": [],
     }

@@ -171,7 +171,7 @@ def _move(commit: Commit, answer: Committed, before: Stores, *, is_repeat: bool)
     passed = lines[:-1] if wants and outcome in ("done", "skipped") else lines
     return {
         "key": commit.name,
-        "replica": commit.born_on,
+        "replica": commit.start_on,
         "ids": [commit.id],
         "seen": _cursor_left(commit, before),
         "tick": commit.tick or max((line.last for line in lines), default=0),

@@ -96,7 +96,7 @@ async def test_a_tick_that_runs(diary: Diary):
     await diary.server.jobs.beat(["r"], ttl=10, meta={})
     facts: dict[str, Any] = {"run": run(2, options='{"rerun":false}'), "run_line": line("ran", 15)}
     lines = (line("missed", 14, "late", ticks=2),)
-    entry = await diary.commit(writes=moves(15), tick=15, born_on="r", lines=lines, **facts)
+    entry = await diary.commit(writes=moves(15), tick=15, start_on="r", lines=lines, **facts)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", "done")
     assert (entry.seen, entry.tick, entry.number) == (10, 15, 2)
     assert (entry.job, entry.replica, entry.again) == ("c2", "r", False)

@@ -131,7 +131,7 @@ def test_a_tick_moves_the_cursor_and_makes_its_run():
     commit = decided(move(replica="ann", due=TICK + 3)).commit
     assert (commit.id, commit.name, commit.declares) == ("m1", "sync", True)
     assert commit.expects == (Expected("sync", "v-sync"), Expected("*", ""))
-    assert (commit.not_before, commit.tick, commit.born_on) == (TICK + 3, TICK, "ann")
+    assert (commit.not_before, commit.tick, commit.start_on) == (TICK + 3, TICK, "ann")
     assert (commit.run, commit.lines, commit.rooms) == (RUN, (), ())
     assert commit.writes == (Write("sync", text_of(cursor=TICK), ruler="d1"),)
     assert commit.run_line is not None
@@ -142,7 +142,7 @@ def test_a_tick_moves_the_cursor_and_makes_its_run():
 def test_ticks_without_a_run_only_move_the_cursor():
     late = Decision(outcome="missed", reason="late", first=AGO + 1, last=TICK, ticks=60)
     commit = decided(move(run=None, passed=(late,))).commit
-    assert (commit.run, commit.run_line, commit.born_on) == (None, None, "")
+    assert (commit.run, commit.run_line, commit.start_on) == (None, None, "")
     assert commit.expects == (Expected("sync", "v-sync"),)
     assert standing_in(commit).cursor == TICK
     assert decisions_in(commit) == [late]

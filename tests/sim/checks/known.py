@@ -62,7 +62,7 @@ class Timer:
     last_run: int = 0
     """The latest tick that has run."""
     last_fence: int = 0
-    """Of the runs that were born running."""
+    """Of the runs that were started at once."""
 
     def absorb(self, other: Timer) -> None:
         """Be both from now on."""

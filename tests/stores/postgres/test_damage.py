@@ -206,7 +206,7 @@ async def test_fences_of_runs_go_on_by_the_clock_after_one_that_is_out_of_bounds
     await operator.execute(poison, namespace, fence)
     record = await rewrite(store, record)
     before = (await store.ping()).now
-    first, second = [await run(store, record, born_on="ann") for _ in range(2)]
+    first, second = [await run(store, record, start_on="ann") for _ in range(2)]
     assert before <= first.fence < second.fence <= INSTANT_MAX
 
 

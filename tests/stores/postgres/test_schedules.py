@@ -115,7 +115,7 @@ async def use_everything(store: PostgresStore) -> None:
     assert (await send(store, plan("new", expects=expects, writes=above))).outcome == "done"
     lines = (tick_line(like="same"), tick_line(like="same"), tick_line(like="other"))
     rooms = (Room(9), Room(9, "ann"))
-    here: dict[str, Any] = {"born_on": "ann", "rooms": rooms, "run_line": tick_line()}
+    here: dict[str, Any] = {"start_on": "ann", "rooms": rooms, "run_line": tick_line()}
     tick = plan_run(sync, writes=(Write("sync", "moved", "r"),), lines=lines, **here)
     for outcome in ("done", "done"):
         assert (await send(store, tick)).outcome == outcome
@@ -124,8 +124,8 @@ async def use_everything(store: PostgresStore) -> None:
     for outcome, details in [
         ("stale", {"expects": (as_expected(sync, silent_for=600.0),)}),
         ("early", {"not_before": now + 10**9}),
-        ("expired", {"born_on": "short"}),
-        ("gone", {"born_on": "nobody"}),
+        ("expired", {"start_on": "short"}),
+        ("gone", {"start_on": "nobody"}),
         ("full", {"rooms": (Room(1),)}),
         ("full", {"rooms": (Room(1, "ann"),)}),
         ("instead", {"rooms": (Room(1, instead=tick_line("full")),)}),
@@ -195,7 +195,7 @@ async def test_a_commit_costs_the_same_however_much_there_is(
 
     async def cost() -> int:
         rooms = (Room(5), Room(5, "ann"), Room(5, instead=tick_line()))
-        commit = plan_run(record, born_on="ann", rooms=rooms, run_line=tick_line())
+        commit = plan_run(record, start_on="ann", rooms=rooms, run_line=tick_line())
         quote = "SELECT quote_literal($1), quote_literal($2::text[]), quote_literal($3::text[])"
         quoted = await operator.fetchrow(quote, *arguments(namespace, commit))
         return await buffers(operator, COMMIT.format(*quoted))
@@ -236,7 +236,7 @@ async def test_a_tick_is_one_heap_only_update_and_leaves_a_large_definition_alon
             record,
             writes=(Write("sync", "moved", "ruler"),),
             declares=True,
-            born_on="ann",
+            start_on="ann",
             run_line=tick_line(),
         )
         assert await commit_within(operator, namespace, tick) == ["done"]
@@ -297,7 +297,7 @@ async def test_of_two_commits_the_second_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     record = await create(store)
-    first, second = (plan_run(record, born_on="ann", **_moves()) for _ in range(2))
+    first, second = (plan_run(record, start_on="ann", **_moves()) for _ in range(2))
     await operator.execute("BEGIN")
     assert await commit_within(operator, namespace, first) == ["done"]
     waiting = asyncio.ensure_future(send(store, second))
@@ -382,7 +382,7 @@ async def test_a_beat_passes_a_commit_under_way_and_recovery_does_not(
     record = await create(store)
     await store.jobs.beat(["ben"], ttl=600, meta={})
     async with operator.transaction():
-        commit = plan_run(record, born_on="ben")
+        commit = plan_run(record, start_on="ben")
         assert await commit_within(operator, namespace, commit) == ["done"]
         async with asyncio.timeout(SIZE.patience):
             assert await store.jobs.beat(["ben"], ttl=0.001) != [None]
@@ -396,7 +396,7 @@ async def test_a_beat_passes_a_commit_under_way_and_recovery_does_not(
 async def test_the_latest_run_and_the_highest_fence_may_come_from_two_schedules(
     store: PostgresStore,
 ):
-    fenced = await run(store, await create(store, "fenced"), born_on="ann", tick=1)
+    fenced = await run(store, await create(store, "fenced"), start_on="ann", tick=1)
     latest = await run(store, await create(store, "latest"), tick=2)
     above = Write("sync", "standing", "ruler", above=("fenced", "latest"))
     assert (await send(store, plan("sync", writes=(above,)))).outcome == "done"
@@ -410,7 +410,7 @@ async def test_a_run_that_was_set_aside_takes_no_room(
     store: PostgresStore, operator: asyncpg.Connection
 ):
     record = await create(store)
-    ran = await run(store, record, born_on="ann", rooms=(Room(1),))
+    ran = await run(store, record, start_on="ann", rooms=(Room(1),))
     await operator.execute("UPDATE tenure.job SET losses = 2147483647 WHERE id = $1", ran.id)
     (buried,) = await bury(store, "ann", [ran.id], delays=[0.0])
     assert buried.state is None
@@ -532,7 +532,7 @@ def _tick(record: ScheduleRecord, chance: random.Random, replica: str) -> Commit
         writes=(Write(record.name, id_, "ruler"),),
         declares=True,
         run=NewJob(id=id_, task="@sync", schedule=record.name),
-        born_on=chance.choice(("", replica)),
+        start_on=chance.choice(("", replica)),
         rooms=(Room(2, instead=instead),),
         run_line=tick_line(),
     )

@@ -188,7 +188,7 @@ async def test_timers_tick_and_are_declared_rewritten_and_deleted(full: Full):
     full.clock.shift(60)
     full.fill()
     moved = (Write("sync", "moved", "ruler"),)
-    ticked = plan_run(known, born_on="ann", writes=moved, declares=True, run_line=tick_line())
+    ticked = plan_run(known, start_on="ann", writes=moved, declares=True, run_line=tick_line())
     assert (await send(full.store, ticked)).outcome == "done"
     assert (await look_at(full.store)).latest is not None
     other = await rewrite(full.store, await create(full.store, "other"), definition="larger")

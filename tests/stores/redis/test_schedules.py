@@ -95,7 +95,7 @@ async def test_schedules_that_are_over_leave_nothing_behind(
         clock.shift(1)
         job = {"tags": ("t",), "timeout": 5.0} if number else {}
         line = tick_line(how, like=how if number < 2 else "same")
-        one = await run(store, sync, born_on="ann", job=job, run_line=line)
+        one = await run(store, sync, start_on="ann", job=job, run_line=line)
         await settle(store, one, how)
     await store.jobs.cancel([one.id for one in (await store.jobs.find(state="waiting")).jobs])
     await leave(store, "ann")
@@ -175,7 +175,7 @@ async def test_a_tick_is_one_call_and_does_no_more_among_many_runs(
         done = await run(
             store,
             record,
-            born_on="ann",
+            start_on="ann",
             writes=(Write("sync", "moved", "ruler"),),
             declares=True,
             rooms=(Room(1000), Room(2, on="ann")),
@@ -349,7 +349,7 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
         records = (await measure("schedules", store.schedules.read())).records
         timers = [record for record in records if record.name in names]
         line = tick_line()
-        ticks = [plan_run(one, born_on="ann", rooms=(Room(1),), run_line=line) for one in timers]
+        ticks = [plan_run(one, start_on="ann", rooms=(Room(1),), run_line=line) for one in timers]
         answers = await measure("tick", store.schedules.commit(ticks))
         assert {answer.outcome for answer in answers} == {"done"}
         gone = [plan(one, writes=(Write(one.name, None),)) for one in timers]
@@ -410,10 +410,10 @@ async def every_call(store: RedisStore, clock: ManualClock) -> None:
     await join(store, "ann")
     record = await create(store)
     line = tick_line(like="same")
-    await run(store, record, born_on="ann", run_line=line, rooms=(Room(1), Room(1, on="ann")))
+    await run(store, record, start_on="ann", run_line=line, rooms=(Room(1), Room(1, on="ann")))
     clock.shift(1)
     for room in (Room(1), Room(1, on="ann"), Room(1, instead=line)):
-        answer = await send(store, plan_run(record, born_on="ann", rooms=(room,)))
+        answer = await send(store, plan_run(record, start_on="ann", rooms=(room,)))
         assert answer.outcome in {"full", "instead"}
     assert len(await decisions(store, "sync")) == 1
     clock.shift(60)

@@ -164,7 +164,7 @@ async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on
     assert [(one.kind, one.name) for one in store.damage] == [("timer", "bad")]
     await join(store, "ann")
     for schedule in (bad, good):
-        assert (await send(store, plan_run(schedule, born_on="ann"))).outcome == "done"
+        assert (await send(store, plan_run(schedule, start_on="ann"))).outcome == "done"
 
 
 async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore, spoil: Spoil):

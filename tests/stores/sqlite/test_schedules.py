@@ -114,25 +114,25 @@ async def cost(store: SqliteStore, **details) -> int:
 async def test_a_commit_costs_the_same_however_many_jobs_there_are(store):
     rooms = (Room(1000), Room(1000, on="ann"))
     for _ in range(3):
-        alone = await cost(store, born_on="ann", rooms=rooms)
+        alone = await cost(store, start_on="ann", rooms=rooms)
     await fill(store, "other", 20_000)
-    assert await cost(store, born_on="ann", rooms=rooms) <= alone + 100
+    assert await cost(store, start_on="ann", rooms=rooms) <= alone + 100
 
 
 async def test_a_commit_costs_the_same_however_many_schedules_there_are(store):
     for _ in range(3):
-        alone = await cost(store, born_on="ann")
+        alone = await cost(store, start_on="ann")
     for first in range(0, 1000, BATCH_MAX):
         names = [f"other-{number}" for number in range(first, first + BATCH_MAX)]
         await store.schedules.commit([plan(name, writes=(Write(name, "s"),)) for name in names])
-    assert await cost(store, born_on="ann") <= alone + 100
+    assert await cost(store, start_on="ann") <= alone + 100
 
 
 async def test_what_runs_elsewhere_is_not_counted_for_a_room_on_one_replica(store):
     for _ in range(3):
-        alone = await cost(store, born_on="ben", rooms=(Room(1000, on="ben"),))
+        alone = await cost(store, start_on="ben", rooms=(Room(1000, on="ben"),))
     await fill(store, "sync", 20_000, "ann")
-    assert await cost(store, born_on="ben", rooms=(Room(1000, on="ben"),)) <= alone + 100
+    assert await cost(store, start_on="ben", rooms=(Room(1000, on="ben"),)) <= alone + 100
 
 
 async def test_counting_stops_at_the_limit(store):
@@ -151,7 +151,7 @@ async def test_the_count_of_unfinished_runs_stops_somewhere(store):
 
 
 async def test_other_jobs_pay_nothing(store):
-    await run(store, await look_at(store), born_on="ben")
+    await run(store, await look_at(store), start_on="ben")
     seen = await statements_of(store, store.jobs.insert([new(1), new(2)]))
     jobs = []
 
@@ -189,18 +189,18 @@ async def test_what_was_declared_a_moment_ago_is_not_written_again(store, clock)
 async def test_a_document_is_written_once_with_its_run(store):
     record = await look_at(store)
     details = {"writes": (Write("sync", "moved"),), "declares": True, "run_line": tick_line()}
-    seen = await statements_of(store, send(store, plan_run(record, born_on="ann", **details)))
+    seen = await statements_of(store, send(store, plan_run(record, start_on="ann", **details)))
     assert len([one for one in seen if IS_WRITE.match(one) and "tenure_schedule" in one]) == 1
 
 
 async def test_a_commit_that_is_refused_writes_nothing(store, clock):
     before = await look_at(store)
-    await run(store, before, born_on="ann")
+    await run(store, before, start_on="ann")
     after = await rewrite(store, before, standing="moved")
     for refused in (
-        plan_run(before, born_on="ben"),
+        plan_run(before, start_on="ben"),
         plan_run(after, not_before=clock.wall() + 1),
-        plan_run(after, born_on="nobody"),
+        plan_run(after, start_on="nobody"),
         plan_run(after, rooms=(Room(1),)),
         plan("sync", writes=(Write("sync", "mine"),)),
     ):
@@ -210,7 +210,7 @@ async def test_a_commit_that_is_refused_writes_nothing(store, clock):
 
 
 async def test_a_run_that_is_born_running_wakes_nobody(store):
-    born = plan_run(await look_at(store), born_on="ann")
+    born = plan_run(await look_at(store), start_on="ann")
     seen = await statements_of(store, send(store, born))
     assert not [one for one in seen if "tenure_wake" in one]
 
@@ -222,7 +222,7 @@ async def test_what_a_commit_changes_is_on_the_disk(store):
     record = await look_at(store)
     for commit in (
         plan_run(record),
-        plan_run(record, born_on="ann"),
+        plan_run(record, start_on="ann"),
         plan(record, lines=(tick_line(),)),
         plan(record, rooms=(Room(1, instead=tick_line()),)),
         plan("new", writes=(Write("new", "s"),)),
@@ -254,26 +254,26 @@ async def test_a_replica_from_before_the_machine_started_gets_no_run(file, clock
         await join(store, "ann")
         record = await create(store)
     async with opened(file, restarted(clock)) as store:
-        assert (await send(store, plan_run(record, born_on="ann"))).outcome == "expired"
+        assert (await send(store, plan_run(record, start_on="ann"))).outcome == "expired"
 
 
 # Rows that cannot be read.
 
 
 async def test_an_unreadable_run_does_not_keep_its_place(store):
-    one = await run(store, await look_at(store), born_on="ann", rooms=(Room(1),))
+    one = await run(store, await look_at(store), start_on="ann", rooms=(Room(1),))
     await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", one.id)
     (answer,) = await bury(store, "ann", [one.id], delays=AT_ONCE)
     assert answer.state is None
     assert await count(store, "tenure_aside") == 1
     after = await look_at(store)
     assert after.live == 0
-    await run(store, after, born_on="ben", rooms=(Room(1),))
+    await run(store, after, start_on="ben", rooms=(Room(1),))
 
 
 async def test_a_repeat_whose_run_was_set_aside_makes_no_other(store):
     """The batch that it comes with is carried out."""
-    sent = plan_run(await look_at(store), born_on="ann")
+    sent = plan_run(await look_at(store), start_on="ann")
     await send(store, sent)
     await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", sent.id)
     await bury(store, "ann", [sent.id], delays=AT_ONCE)
@@ -362,7 +362,7 @@ async def test_a_line_of_as_many_ticks_as_can_be_takes_more(store):
 
 async def test_a_schedule_that_is_deleted_leaves_nothing(store):
     for number in range(DECISIONS_MAX + 20):
-        details = {"born_on": "ann" if number % 2 else "", "run_line": tick_line(f"{number}")}
+        details = {"start_on": "ann" if number % 2 else "", "run_line": tick_line(f"{number}")}
         made = await run(store, await look_at(store), tick=TICK + number, **details)
         await store.jobs.cancel([made.id])
         assert await count(store, "tenure_decision") == min(number + 1, DECISIONS_MAX)

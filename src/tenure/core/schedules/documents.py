@@ -146,7 +146,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     job: str = ""
     """The run."""
     replica: str = ""
-    """Where the run was born; empty if it had to wait for a worker."""
+    """The replica on which the run started at once; empty if it had to wait for a worker."""
 
 
 class _Form(Struct, frozen=True):

@@ -146,7 +146,7 @@ class Commit(Struct, frozen=True, kw_only=True):
     run: NewJob | None = None
     tick: int = 0
     """The nominal instant of the run."""
-    born_on: str = ""
+    start_on: str = ""
     """The replica on which the run starts at once; empty: the run waits in its queue."""
     rooms: tuple[Room, ...] = ()
     """Checked in this order."""
@@ -177,7 +177,7 @@ class Committed(Struct, frozen=True, kw_only=True):
     done: it was carried out, now or when it was sent before; `run` is its run. instead: its run was
     not made, because `room` is full; everything else was carried out. Nothing has changed if it was
     refused - stale: `found` tells what is there. early: it is not yet `not_before`. gone: the store
-    does not know `born_on`, or has declared it dead. expired: that replica has missed its
+    does not know `start_on`, or has declared it dead. expired: that replica has missed its
     heartbeats. full: the runs `blocking` fill `room`.
     """
 

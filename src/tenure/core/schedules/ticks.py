@@ -78,7 +78,7 @@ class Advance(Struct, frozen=True, kw_only=True):
     """Refused before this instant."""
     run: NewJob | None = None
     replica: str = ""
-    """Where the run is born running; empty: it waits in its queue."""
+    """The replica on which the run starts at once; empty: it waits in its queue."""
     rest: float = 0.0
     """Refused until the last run has finished, and so long after that."""
     limit: Bound | None = None
@@ -272,7 +272,7 @@ def _with_run(move: Advance, commit: Commit) -> Move:
         commit,
         run=move.run,
         tick=move.to,
-        born_on=move.replica,
+        start_on=move.replica,
         rooms=tuple(_room(move, bound, on) for bound, on in bounds),
         run_line=line_of(ran),
     )

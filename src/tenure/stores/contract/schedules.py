@@ -65,14 +65,14 @@ class Schedules(Protocol):
            is expected and not written is only read, without a lock: a commit that is under way at
            this very moment may still change it.
         3. `not_before`: early.
-        4. `born_on`, only with a run: gone or expired.
+        4. `start_on`, only with a run: gone or expired.
         5. `rooms`: the first one without room decides, by its `instead`: instead, or full. They
            count also without a run.
 
         Then the documents are written, under the commit's id as version. `name` is declared with
-        `declares`; a new schedule is always declared. The run starts on `born_on`, as attempt 1,
+        `declares`; a new schedule is always declared. The run starts on `start_on`, as attempt 1,
         its deadline its timeout from now, due at `not_before`, under a fence above those of all
-        runs of this schedule that were born running; or it waits, due at once. It becomes the
+        runs of this schedule that were started at once; or it waits, due at once. It becomes the
         schedule's last run. `lines` join the history, and after them `run_line`, or the line of the
         full room. If the newest line has the same `like`, which is not empty, it gets the new
         line's `last`, the `ticks` of both, and `at` becomes now.

@@ -34,7 +34,7 @@ class Schedule:
     last_run: int = 0
     last_job: str = ""
     last_fence: int = 0
-    """The highest fence of its runs that were born running."""
+    """The highest fence of its runs that were started at once."""
     history: deque[TickLine] = field(default_factory=lambda: deque(maxlen=DECISIONS_MAX))
     """Newest last."""
 

@@ -104,9 +104,9 @@ class Schedules(Part):
         return Committed(outcome="early", now=now) if commit.not_before > now else None
 
     def _homeless(self, commit: Commit, now: int) -> Committed | None:
-        if commit.run is None or not commit.born_on:
+        if commit.run is None or not commit.start_on:
             return None
-        replica = self._work.alive(commit.born_on)
+        replica = self._work.alive(commit.start_on)
         if replica is None:
             return Committed(outcome="gone", now=now)
         return Committed(outcome="expired", now=now) if replica.has_expired(now) else None
@@ -156,12 +156,12 @@ class Schedules(Part):
                 schedule.go_on_from(self._schedules[name])
 
     def _make_run(self, commit: Commit, new: NewJob, now: int) -> JobRecord:
-        job = Job(new, created=now, due=commit.not_before if commit.born_on else now)
+        job = Job(new, created=now, due=commit.not_before if commit.start_on else now)
         self._jobs.add(job)
         schedule = self._schedules.get(commit.name)
-        if commit.born_on:
+        if commit.start_on:
             job.fence = 0 if schedule is None else schedule.last_fence
-            self._work.start(job, self._jobs.replicas[commit.born_on], now)
+            self._work.start(job, self._jobs.replicas[commit.start_on], now)
             job.claim_no = 0  # or a repeat of the last claim would return it
         else:
             self._work.tell_waiting(job, now)

@@ -197,7 +197,7 @@ def _record_in(text: str) -> JobRecord:
 
 def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
     """Return the run of a commit as job_bear has just stored it."""
-    is_running = bool(commit.born_on)
+    is_running = bool(commit.start_on)
     made = {
         "state": "running" if is_running else "waiting",
         "created": now,
@@ -205,7 +205,7 @@ def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
         "attempt": int(is_running),
         "fence": fence,
         "revision": 1 + is_running,
-        "replica": commit.born_on,
+        "replica": commit.start_on,
         "started": now if is_running else 0,
     }
     known = {

@@ -77,7 +77,7 @@ class Schedules(Part):
         names |= dict.fromkeys(write.name for commit in commits for write in commit.writes)
         texts = [commit_text(commit) for commit in commits]
         about = [("schedule", names), ("job", [commit.id for commit in commits])]
-        about += [("replica", [commit.born_on for commit in commits])]
+        about += [("replica", [commit.start_on for commit in commits])]
         arguments = ([*names], texts, DECISIONS_MAX, BLOCKING_MAX)
         rows = await self._decide(_COMMIT, *arguments, about=about)
         self._report(rows[0]["damaged"] if rows else None)

@@ -209,9 +209,9 @@ class _Step:
             return self._answer("stale", found=found)
         if commit.not_before > self._tx.wall:
             return self._answer("early")
-        if commit.run is None or not commit.born_on:
+        if commit.run is None or not commit.start_on:
             return None
-        replica = starting_replica(self._tx, commit.born_on)
+        replica = starting_replica(self._tx, commit.start_on)
         if replica is None:
             return self._answer("gone")
         self._holder, _, lives, _ = replica

@@ -250,7 +250,7 @@ REPLICA: Final = Table(
     """,
 )
 
-# Schedules. `last_fence` is the highest fence of the runs that were born running. The documents may
+# Schedules. `last_fence` is the highest fence of runs that were started at once. The documents may
 # be large, so they come last.
 SCHEDULE: Final = Table(
     "tenure_schedule",

@@ -3,7 +3,7 @@
 -- A commit as core.schedules.records has it, but for the parts: those are lists of their fields.
 CREATE TYPE tenure.commit AS (
     id text, name text, expects jsonb, writes jsonb, declares boolean, not_before bigint, run jsonb,
-    tick bigint, born_on text, rooms jsonb, lines jsonb, run_line jsonb
+    tick bigint, start_on text, rooms jsonb, lines jsonb, run_line jsonb
 );
 -- What becomes of it.
 CREATE TYPE tenure.committed AS (outcome text, room integer, blocking text[], stored jsonb);
@@ -70,7 +70,7 @@ BEGIN
 END
 $$;
 
--- Store the run of a commit, if it makes one: running where it was born, under this fence, or waiting. Returns
+-- Store the run of a commit, if it makes one: running where it starts, under this fence, or waiting. Returns
 -- its fence.
 CREATE FUNCTION tenure.job_bear(
     _namespace text, _c tenure.commit, _run jsonb, _fence bigint, _now bigint
@@ -79,7 +79,7 @@ DECLARE
     -- As job_rows.py sends it; what is rare comes last.
     _timeout double precision := _run->>7;
     _tags jsonb := coalesce(_run->8, '[]');
-    _runs boolean := _c.born_on <> '';
+    _runs boolean := _c.start_on <> '';
 BEGIN
     INSERT INTO tenure.job (
         namespace, id, task, queue, priority, payload, tags, timeout, retention, retention_failed,
@@ -89,7 +89,7 @@ BEGIN
         ARRAY(SELECT jsonb_array_elements_text(_tags)), _timeout, (_run->>4)::double precision,
         (_run->>5)::double precision, _run->>6, _now, CASE WHEN _runs THEN _c.not_before ELSE _now END,
         CASE WHEN _runs THEN 'running' ELSE 'waiting' END, _runs::integer,
-        CASE WHEN _runs THEN _fence ELSE 0 END, 1 + _runs::integer, _c.born_on,
+        CASE WHEN _runs THEN _fence ELSE 0 END, 1 + _runs::integer, _c.start_on,
         CASE WHEN _runs THEN _now ELSE 0 END,
         CASE WHEN _runs THEN _now + tenure.span(_timeout) END, _c.name
     );

@@ -74,8 +74,8 @@ BEGIN
     _a.outcome := CASE
         WHEN _a.stored IS NOT NULL THEN 'stale'
         WHEN _c.not_before > _now THEN 'early'
-        WHEN _c.run IS NOT NULL AND _c.born_on <> ''
-        THEN tenure.replica_unfit(_namespace, _c.born_on, _now) END;
+        WHEN _c.run IS NOT NULL AND _c.start_on <> ''
+        THEN tenure.replica_unfit(_namespace, _c.start_on, _now) END;
     IF _a.outcome IS NULL THEN
         _a := tenure.job_rooms(_namespace, _c.name, _c.rooms, _blocking_max);
     END IF;
@@ -106,7 +106,7 @@ BEGIN
             declared = CASE WHEN _is_own AND _c.declares THEN _now ELSE s.declared END,
             last_run = CASE WHEN _runs THEN _c.tick ELSE p.last_run END,
             last_job = CASE WHEN _runs THEN _c.id ELSE p.last_job END,
-            last_fence = CASE WHEN _runs AND _c.born_on <> ''
+            last_fence = CASE WHEN _runs AND _c.start_on <> ''
                 THEN greatest(tenure.fence_after(p.last_fence), _now) ELSE p.last_fence END
         FROM (SELECT o.last_run, o.last_job, max(o.last_fence) OVER () AS last_fence
               FROM (SELECT _namespace AS namespace, e.* FROM jsonb_array_elements_text(

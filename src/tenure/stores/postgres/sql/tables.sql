@@ -305,7 +305,7 @@ CREATE TABLE tenure.queue_pause (
 );
 
 -- One row for each schedule: the row that everything deciding about it locks first. One that is not sound
--- counts as not there. last_fence is the highest of its runs that were born running.
+-- counts as not there. last_fence is the highest of its runs that were started at once.
 -- No index covers what a tick changes, so that it is a heap-only update. What it leaves alone comes first:
 -- the log leaves out how both versions of a row begin.
 CREATE TABLE tenure.schedule (

@@ -65,9 +65,9 @@ local function carry_out(line, has_run)
   local own = known[commit.name] or {last_fence = 0}  -- if it was deleted just now
   if has_run then
     local fence = max(own.last_fence + 1, now)  -- also if the clock was set back
-    run = {make_run(commit.id, head, fixed, commit.born_on, fence, commit.not_before), fixed}
+    run = {make_run(commit.id, head, fixed, commit.start_on, fence, commit.not_before), fixed}
     own.last_run, own.last_job = commit.tick, commit.id
-    own.last_fence = commit.born_on ~= '' and fence or own.last_fence
+    own.last_fence = commit.start_on ~= '' and fence or own.last_fence
   end
   if known[commit.name] then
     commit.lines[#commit.lines + 1] = line
@@ -117,7 +117,7 @@ local function stale()
 end
 
 local function homeless()
-  local replica = replica_of(commit.born_on)
+  local replica = replica_of(commit.start_on)
   if not replica or replica.dead then
     return {'gone'}
   end
@@ -144,7 +144,7 @@ local reply = {now, broken_schedules, broken_lines}
 for at = 3, #ARGV, 3 do
   commit, head, fixed, unsaved = {}, ARGV[at + 1], ARGV[at + 2], {}
   commit.id, commit.name, commit.expects, commit.writes, commit.declares, commit.not_before,
-    commit.run, commit.tick, commit.born_on, commit.rooms, commit.lines, commit.run_line =
+    commit.run, commit.tick, commit.start_on, commit.rooms, commit.lines, commit.run_line =
     decode(ARGV[at])
   local names = {commit.name}
   for n, expected in ipairs(commit.expects) do
@@ -152,7 +152,7 @@ for at = 3, #ARGV, 3 do
   end
   known = schedules_of(names)
   local answer = repeated() or stale() or (commit.not_before > now and {'early'})
-    or (head ~= '' and commit.born_on ~= '' and homeless()) or full()
+    or (head ~= '' and commit.start_on ~= '' and homeless()) or full()
     or carry_out(commit.run_line, head ~= '')
   reply[#reply + 1] = {pack(answer), unpack(run)}
 end
