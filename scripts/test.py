@@ -1,125 +1,134 @@
-"""Run the tests folder by folder, cheapest first: python scripts/test.py [pytest arguments].
+"""Run the tests in one session: python scripts/test.py [--record] [pytest arguments].
 
-A failing folder does not stop the next one. The last two things printed are a table of what each
-folder took and, alone on its line, the sum.
+The last two things printed are a table of what the tests of each folder took and, alone on its
+line, the sum. `--record` writes down which tests are slow, so that later runs begin with them.
 """
 
 import compileall
+import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-FOLDERS = (
-    "unit",
-    "stores",
-    "typing",
-    "contract",
-    "cost",
-    "locks",
-    "jobs",
-    "timers",
-    "model",
-    "interleavings",
-    "cli",
-    "security",
-    "process",
-    "chaos",
-    "http",
-    "browser",
-    "sim",
-    "planted",
-)
-# How many run at a time. Many tests mostly wait; what is not here uses all cores itself.
-WORKERS = {
-    "unit": 3,
-    "stores": 3,
-    "contract": 3,
-    "locks": 3,
-    "jobs": 3,
-    "timers": 3,
-    "cli": 2,
-    "security": 2,
-    "model": 2,
-    "interleavings": 3,
-    "process": 3,
-    "chaos": 4,
-    "http": 3,
-    "sim": 2,
-    "planted": 2,
-}
+DURATIONS = TESTS / "rig" / "durations.json"
+SLOW_SECONDS = 1.0
+# Many tests mostly wait, for processes, servers and time to pass.
+WORKERS = 2 * (os.cpu_count() or 2) + 1
+MEMORY = Path("/dev/shm")  # noqa: S108 - each run makes a folder of its own there
+MEMORY_NEEDED = 4 << 30
 NOTHING_SELECTED = 5  # pytest's exit status
 
 
-class Outcome(NamedTuple):
-    """What one folder came to."""
+@dataclass
+class Folder:
+    """The tests of one folder: how long they took together, and how they ended."""
 
-    seconds: float
-    passed: int
-    failed: int
-    skipped: int
+    seconds: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
 
 
 def main() -> None:
+    """Prepare a session, run it, print its table; exit with 1 unless all tests have passed."""
     arguments = sys.argv[1:]
-    files = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
-    strays = [str(path) for path in files if path.parts[0] not in FOLDERS]
-    if strays:
-        sys.exit(f"test: in no folder that is run: {', '.join(strays)} (scripts/test.py, FOLDERS)")
+    record = "--record" in arguments
+    if record:
+        arguments.remove("--record")
 
-    # Once, for the hundreds of processes that tests start: where Python is told not to write down
-    # what it has compiled, each of them would do it anew.
+    # Once, for the hundreds of processes that tests start.
     for folder in (ROOT / "src", TESTS):
         compileall.compile_dir(folder, quiet=1)
 
-    filled = {path.parts[0] for path in files}
-    outcomes = {name: run(name, arguments) for name in FOLDERS if name in filled}
-    print(f"\n{'folder':<10}{'seconds':>9}{'passed':>9}{'failed':>9}{'skipped':>9}")
-    for name, one in outcomes.items():
-        print(f"{name:<10}{one.seconds:>9.1f}{one.passed:>9}{one.failed:>9}{one.skipped:>9}")
-
-    passed = sum(one.passed for one in outcomes.values())
-    failed = sum(one.failed for one in outcomes.values())
-    skipped = sum(one.skipped for one in outcomes.values())
-    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
-    # A run that tested nothing has shown nothing.
-    sys.exit(1 if failed or not passed else 0)
-
-
-def run(folder: str, arguments: list[str]) -> Outcome:
-    print(f"\ntests/{folder}", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", f"tests/{folder}", f"--junit-xml={report}", "-q"]
-        if folder in WORKERS:
-            # Whoever is done takes over from those with long tests.
-            command += ["-n", str(WORKERS[folder]), "--dist", "worksteal"]
+    scratch = Path(tempfile.mkdtemp(prefix="tenure-test-", dir=scratch_base()))
+    try:
+        report = scratch / "junit.xml"
         started = time.monotonic()
-        status = subprocess.run([*command, *arguments], check=False, cwd=ROOT).returncode
+        status = run(scratch, report, arguments)
         seconds = time.monotonic() - started
-        passed, failed, skipped = read(report) if report.exists() else (0, 0, 0)
+        cases = list(ET.parse(report).iter("testcase")) if report.exists() else []  # noqa: S314 - ours
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
+    folders = summarize(cases)
+    total = sum((folder.outcomes for folder in folders.values()), Counter[str]())
     # A crash of pytest itself leaves no failed test behind, and must not look like success.
-    if status and not failed and not (status == NOTHING_SELECTED and arguments):
-        failed = 1
-    return Outcome(seconds, passed, failed, skipped)
+    if status and not total["failed"] and not (status == NOTHING_SELECTED and arguments):
+        total["failed"] = 1
+    if record:
+        write_durations(cases)
+    print_table(folders, seconds)
+    print(f"\n{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    # A run that tested nothing has shown nothing.
+    sys.exit(1 if total["failed"] or not total["passed"] else 0)
 
 
-def read(report: Path) -> tuple[int, int, int]:
-    """Count from pytest's own report; an error in a fixture counts as a failure."""
-    passed = failed = skipped = 0
-    for suite in ET.parse(report).iter("testsuite"):  # noqa: S314 - we wrote it a moment ago
-        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        left_out = int(suite.get("skipped", 0))
-        passed += int(suite.get("tests", 0)) - bad - left_out
-        failed += bad
-        skipped += left_out
-    return passed, failed, skipped
+def scratch_base() -> Path | None:
+    """Return memory for the files of the tests, if there is enough; SQLite waits for no disk."""
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
+    return MEMORY if has_room and "TMPDIR" not in os.environ else None
+
+
+def run(scratch: Path, report: Path, arguments: list[str]) -> int:
+    """Run pytest with its workers and return its exit status."""
+    parallel = ["-n", str(WORKERS), "--dist", "worksteal"]
+    command = [sys.executable, "-m", "pytest", "-q", *parallel, f"--junit-xml={report}"]
+    command += [f"--basetemp={scratch / 'tests'}", "-o", "tmp_path_retention_policy=failed"]
+    environment = dict(os.environ)
+    # Workers import the same tests: those that pytest has compiled once serve for all.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return subprocess.run([*command, *arguments], check=False, cwd=ROOT, env=environment).returncode
+
+
+def summarize(cases: list[ET.Element]) -> dict[str, Folder]:
+    """Add up the tests of each folder; an error in a fixture counts as a failure."""
+    folders: defaultdict[str, Folder] = defaultdict(Folder)
+    for case in cases:
+        folder = folders[folder_of(case)]
+        folder.seconds += float(case.get("time", 0))
+        if case.find("failure") is not None or case.find("error") is not None:
+            folder.outcomes["failed"] += 1
+        else:
+            folder.outcomes["passed" if case.find("skipped") is None else "skipped"] += 1
+    return dict(sorted(folders.items(), key=lambda pair: pair[1].seconds))
+
+
+def folder_of(case: ET.Element) -> str:
+    """Return the folder below `tests` that a test is in."""
+    package, _, rest = case.get("classname", "").partition(".")
+    return rest.partition(".")[0] if package == "tests" and "." in rest else "(other)"
+
+
+def write_durations(cases: list[ET.Element]) -> None:
+    """Write down the tests that took long, by their ids."""
+    durations = {
+        f"{file_of(case)}::{case.get('name')}": round(float(case.get("time", 0)), 1)
+        for case in cases
+        if float(case.get("time", 0)) >= SLOW_SECONDS
+    }
+    text = json.dumps(dict(sorted(durations.items())), indent=1)
+    DURATIONS.write_text(f"{text}\n", encoding="utf-8")
+
+
+def file_of(case: ET.Element) -> str:
+    """Return the file that a test is in."""
+    return f"{case.get('classname', '').replace('.', '/')}.py"
+
+
+def print_table(folders: dict[str, Folder], seconds: float) -> None:
+    """Print what each folder took. The seconds of tests overlap: several run at a time."""
+    print(f"\n{'folder':<14}{'seconds':>9}{'passed':>9}{'failed':>9}{'skipped':>9}")
+    for name, folder in folders.items():
+        counts = "".join(f"{folder.outcomes[kind]:>9}" for kind in ("passed", "failed", "skipped"))
+        print(f"{name:<14}{folder.seconds:>9.1f}{counts}")
+    print(f"\n{seconds:.0f} s on {WORKERS} workers; the seconds above are those of single tests")
 
 
 if __name__ == "__main__":

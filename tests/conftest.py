@@ -10,4 +10,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest.register_assert_rewrite("tests.contract.calls", "tests.model.pair")
 
-pytest_plugins = ["tests.rig.fixtures", "tests.contract.worlds"]
+pytest_plugins = ["tests.rig.session", "tests.rig.fixtures", "tests.contract.worlds"]

@@ -1,15 +1,21 @@
 """The list that `make mutants` ends with: which test has caught which bug."""
 
+import os
+
 import pytest
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
-    told = [
+    if os.environ.get("TENURE_PLANTED") != "all":
+        return
+    reports = [
         dict(report.user_properties)
         for outcome in ("passed", "failed")
         for report in terminalreporter.stats.get(outcome, [])
     ]
-    caught = {one["bug"]: one.get("caught by", "NOTHING") for one in told if "bug" in one}
+    caught = {
+        report["bug"]: report.get("caught by", "NOTHING") for report in reports if "bug" in report
+    }
     terminalreporter.section("planted bugs, and what has caught them")
     for bug, test in sorted(caught.items()):
         terminalreporter.write_line(f"{bug:<50} {test}")

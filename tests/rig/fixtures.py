@@ -110,6 +110,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Start the servers before the workers: they inherit where a fresh cluster is."""
+    for kind in _FIND:
+        config.stash[SERVERS].url(kind)
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist, before it starts, where the servers of the run are."""
     servers = node.config.stash[SERVERS]

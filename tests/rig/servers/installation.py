@@ -12,6 +12,9 @@ from tests.rig.spawn import Identity, run
 
 __all__ = ["fresh_cluster", "give_to_nobody", "public_copy", "reachable", "unprivileged"]
 
+_CLUSTER = "TENURE_RIG_CLUSTER"
+"""The variable that leads child processes to the cluster of their parent."""
+
 
 @cache
 def unprivileged() -> Identity:
@@ -50,9 +53,22 @@ def public_copy(postgres: Path) -> Path:
     return copied / "bin" / postgres.name
 
 
-@cache
 def fresh_cluster(postgres: Path, identity: Identity) -> Path:
-    """Return the data folder of a cluster that was never started: to copy, which beats `initdb`."""
+    """Return the data folder of a cluster that was never started: to copy, which beats `initdb`.
+
+    The processes that this one starts copy the same folder.
+    """
+    if identity != unprivileged():
+        return _make_cluster(postgres, identity)
+    shared = Path(os.environ.get(_CLUSTER, "/nowhere"))
+    if not shared.is_dir():
+        shared = _make_cluster(postgres, identity)
+        os.environ[_CLUSTER] = str(shared)
+    return shared
+
+
+@cache
+def _make_cluster(postgres: Path, identity: Identity) -> Path:
     folder = new_folder("cluster")
     if identity == "nobody":
         give_to_nobody(folder)
