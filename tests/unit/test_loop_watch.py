@@ -61,8 +61,8 @@ async def test_the_time_of_a_blocked_loop_is_told_in_tenths_of_a_second(clock: M
     idle: Any = Idle()
     events.subscribe(told.append)
     watch = LoopWatch(clock, events, idle, ttl=10.0)
-    watch._asked_at = clock.boot()
-    watch._wait(clock.boot() + 3.26)
+    watch._probed_at = clock.boot()
+    watch._report_block(clock.boot() + 3.26)
     [event] = told
     assert isinstance(event, LoopBlocked)
     assert event.seconds == 3.3
