@@ -159,7 +159,7 @@ async def test_a_cancel_in_the_moment_of_the_start(app: Tenure, clock):
 
     async with app.worker(concurrency=1) as worker:
         await clock.advance(1)
-        slots = worker._worker._slots
+        slots = worker._worker._work.slots
         start = slots.start
 
         def start_and_cancel(record, handler):

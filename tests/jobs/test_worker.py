@@ -291,12 +291,12 @@ async def test_a_worker_needs_an_open_app():
             pytest.fail("it has no store to work on")
 
 
-@pytest.mark.parametrize("part", ["_claim_until_stopped", "_ticker.run"])
+@pytest.mark.parametrize("part", ["_claim_until_stopped", "_work.ticker.run"])
 async def test_an_error_of_ours_ends_the_worker_and_is_raised(app, clock, monkeypatch, part):
     async def fail(_: object) -> None:
         raise ZeroDivisionError
 
-    owner = {"_claim_until_stopped": Worker, "_ticker.run": Ticker}[part]
+    owner = {"_claim_until_stopped": Worker, "_work.ticker.run": Ticker}[part]
     monkeypatch.setattr(owner, part.rpartition(".")[2], fail)
     before = asyncio.all_tasks()
     ended = asyncio.Event()

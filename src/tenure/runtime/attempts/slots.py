@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from tenure.core.clock import Clock
 from tenure.core.jobs import endings
 from tenure.core.jobs.records import JobRecord, Note, Settlement
 from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.core.settings import Settings
 from tenure.observe.events import Events, HandlerStuck, JobRunsLong
 from tenure.observe.log_records import fields_of
 from tenure.runtime.attempts.attempt import Around, AttemptRunner, Handler
@@ -24,6 +24,7 @@ from tenure.runtime.attempts.processes.pool import ProcessLimits
 from tenure.runtime.attempts.running_job import Insert, RunningJob, StopReason
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.supervised.scoreboard import Scoreboard
+from tenure.stores.contract import Store
 
 __all__ = ["Slots", "is_run"]
 
@@ -66,36 +67,38 @@ class Slots:
 
     def __init__(
         self,
-        clock: Clock,
+        store: Store,
         events: Events,
         settler: Settler,
+        settings: Settings,
         *,
-        payload_limit: int,
-        result_limit: int,
-        processes: ProcessLimits,
         around: Sequence[Around],
         board: Scoreboard | None,
         concurrency: int,
         on_freed: Callable[[], None],
         on_room: Callable[[], None],
-        home: tuple[str, str],
         insert: Insert,
     ) -> None:
-        self._clock = clock
+        """`on_freed` is called when a slot is free, `on_room` when a child process is."""
+        self._clock = clock = store.clock
         self._events = events
         self._settler = settler
-        self._result_limit = result_limit
+        self._result_limit = settings.result_limit
         self._board = board
         self._on_freed = on_freed
-        self._home = home
+        self._home = (store.url, store.namespace)
         self._insert = insert
         self._runner = AttemptRunner(
             clock,
             events,
-            payload_limit=payload_limit,
-            result_limit=result_limit,
+            payload_limit=settings.payload_limit,
+            result_limit=settings.result_limit,
             around=around,
-            processes=processes,
+            processes=ProcessLimits(
+                workers=settings.process_workers,
+                start=settings.process_start,
+                memory=settings.process_memory,
+            ),
             on_room=on_room,
             on_given_up=settler.report_when_settled,
         )

@@ -51,26 +51,26 @@ _SILENCE = 2 / 3
 class ReplicaListener(Protocol):
     """Who wants to know how the replica fares; called on the loop of the app."""
 
-    def joined(self, replica: str) -> None:
+    def on_joined(self, replica: str) -> None:
         """Work may be claimed under this id."""
         ...
 
-    def beaten(self, replica: str, held: int | None, *, revived: bool) -> None:
+    def on_heartbeat(self, replica: str, held: int | None, *, revived: bool) -> None:
         """The record was renewed; the store thinks that it holds so many jobs, if it has counted.
 
         `revived` if it may have expired for a while, in which claims got nothing.
         """
         ...
 
-    def taken_over(self, replica: str) -> None:
+    def on_taken_over(self, replica: str) -> None:
         """All that ran under this id was given to others."""
         ...
 
-    def cancels(self, jobs: list[str]) -> None:
+    def on_cancels(self, jobs: list[str]) -> None:
         """Somebody wants these jobs to stop. May be told several times."""
         ...
 
-    def ordered(self, order: Stop | Retire | IsolationOver | None) -> None:
+    def on_order(self, order: Stop | Retire | IsolationOver | None) -> None:
         """The supervisor wants something of this process; None: it is gone itself."""
         ...
 
@@ -133,12 +133,12 @@ class Replica:
         if self._link is not None:
             # Before the first claim: whoever buries this process must know its name.
             self._link.send(Joined(replica))
-        self._notify(self._listener.joined, replica)
+        self._notify(self._listener.on_joined, replica)
         self.joining = None
         await self._stay_alive(replica)
         # The jobs are noted before they are stopped. It is looked at when it joins anew.
         self._host.data.suspect(Holdings(replica=replica))
-        self._notify(self._listener.taken_over, replica)
+        self._notify(self._listener.on_taken_over, replica)
 
     async def _join(self, replica: str) -> None:
         async def join() -> None:
@@ -215,12 +215,12 @@ class Replica:
     def _on_renewal(
         self, replica: str, held: int | None, cancels: list[str], *, revived: bool
     ) -> None:
-        self._notify(partial(self._listener.beaten, replica, held, revived=revived))
+        self._notify(partial(self._listener.on_heartbeat, replica, held, revived=revived))
         if cancels:
-            self._notify(self._listener.cancels, cancels)
+            self._notify(self._listener.on_cancels, cancels)
 
     def _on_order(self, order: Stop | Retire | IsolationOver | None) -> None:
-        self._notify(self._listener.ordered, order)
+        self._notify(self._listener.on_order, order)
 
     def _notify(self, how: Callable[..., None], *values: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to tell

@@ -25,7 +25,7 @@ from tenure.runtime.replica.recovery import leave
 from tenure.runtime.retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver, IsolationJoined, IsolationLeft
-from tenure.runtime.work.quarantine import is_suspicious
+from tenure.runtime.work.suspects import is_suspicious
 from tenure.stores.contract import Store
 
 __all__ = ["Isolation"]

@@ -1,0 +1,51 @@
+"""Runs the jobs that another worker has claimed for this process; see `isolation`.
+
+This process works under the replica that the other one joined for it. It runs these jobs one at a
+time, so that each of them dies alone if it kills its process, and then the worker leaves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tenure.runtime.retry import Retrier
+from tenure.runtime.supervised.messages import HandOver
+from tenure.runtime.work.local_work import LocalWork
+from tenure.runtime.work.worker_state import WorkerState
+from tenure.stores.contract import Store
+
+__all__ = ["run_handed_over"]
+
+# How long jobs that were handed over wait for each other.
+_WAIT_MAX = 5.0
+
+
+async def run_handed_over(
+    handed_over: HandOver,
+    store: Store,
+    retrier: Retrier,
+    state: WorkerState,
+    work: LocalWork,
+) -> None:
+    """Run these jobs one at a time.
+
+    Their deadlines count from the claim, so what cannot start within a few seconds goes back.
+    Raises what the store raises once the worker is to stop.
+    """
+    clock = store.clock
+    get = partial(store.jobs.get, handed_over.jobs)
+    records = await retrier.until_answered("get", get, give_up=state.stopped)
+    waiting = work.backlog.suspects
+    for record in filter(None, records):
+        if record.state != "running" or record.replica != handed_over.replica:
+            continue
+        if work.knows(record):
+            waiting.append(record)
+        else:
+            work.accept(record, clock.boot())
+    until = clock.boot() + _WAIT_MAX
+    while waiting and not state.is_stopping and clock.boot() < until:
+        work.start(waiting.popleft())
+        while work.slots and (left := until - clock.boot()) > 0 and not state.is_stopping:
+            state.changed.clear()
+            await clock.wait(state.changed, left)

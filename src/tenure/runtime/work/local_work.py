@@ -1,0 +1,242 @@
+"""The work in one process: jobs and runs of timers, from their claim to their settlement.
+
+A claimed job is in exactly one place: a slot, the backlog, the suspects of the quarantine, the
+isolation, or on its way back to the store. The store stays the only record of it: what is known
+here can be lost at any time. The `Worker` makes it, and asks it what runs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from tenure.core.jobs.endings import cancelled
+from tenure.core.jobs.records import JobRecord, Note
+from tenure.core.jobs.run_numbers import runs_of
+from tenure.core.leases import Meta
+from tenure.core.policy import UNKNOWN_TASK, unknown_task_delay, yielding_delay
+from tenure.core.schedules.definition import Plan
+from tenure.core.settings import Settings
+from tenure.observe.events import Events, TaskUnknown
+from tenure.runtime.attempts.attempt import Around, Handler
+from tenure.runtime.attempts.backlog import Backlog
+from tenure.runtime.attempts.running_job import Insert
+from tenure.runtime.attempts.settler import Settler
+from tenure.runtime.attempts.slots import Slots, is_run
+from tenure.runtime.attempts.unlocked_runs import UnlockedRuns
+from tenure.runtime.retry import Retrier
+from tenure.runtime.supervised.link import SupervisorLink
+from tenure.runtime.timers.ticker import Ticker
+from tenure.runtime.work.isolation import Isolation
+from tenure.runtime.work.options import WorkerOptions
+from tenure.runtime.work.postponed_jobs import PostponedJobs
+from tenure.runtime.work.suspects import is_suspicious
+from tenure.runtime.work.worker_state import WorkerState
+from tenure.stores.contract import Store
+
+__all__ = ["LocalWork"]
+
+
+class LocalWork:
+    """Takes claimed jobs, starts them, and knows everything that this process holds."""
+
+    def __init__(
+        self,
+        store: Store,
+        retrier: Retrier,
+        events: Events,
+        settings: Settings,
+        state: WorkerState,
+        *,
+        handlers: Mapping[str, Handler],
+        plans: Sequence[Plan],
+        around: Sequence[Around],
+        options: WorkerOptions,
+        insert: Insert,
+        link: SupervisorLink | None,
+        isolation_meta: Meta | None,
+    ) -> None:
+        """`isolation_meta`: of the second replica that claims suspects; None: there is none."""
+        self._clock = store.clock
+        self._events = events
+        self._state = state
+        self._handlers = handlers
+        self._is_burst = options.burst
+        self._isolate_after = settings.isolate_after
+        self.settler = Settler(
+            store, retrier, events, on_settled=self._settled, on_stale=self._stop_stale
+        )
+        self.slots = Slots(
+            store,
+            events,
+            self.settler,
+            settings,
+            around=around,
+            board=None if link is None else link.board,
+            concurrency=options.concurrency,
+            on_freed=self._slot_freed,
+            on_room=self._process_freed,
+            insert=insert,
+        )
+        self.unlocked = UnlockedRuns(
+            self._clock,
+            events,
+            handlers,
+            is_running=lambda timer: timer in self.slots.timers,
+            on_ended=self._unlocked_ended,
+        )
+        self.backlog = Backlog(
+            self._clock,
+            self.slots,
+            self.settler,
+            self.unlocked,
+            concurrency=options.concurrency,
+            timer_concurrency=options.timer_concurrency,
+            needs_process=self.needs_process,
+        )
+        self.ticker = Ticker(
+            store,
+            retrier,
+            events,
+            plans,
+            replica=lambda: state.replica,
+            start=self.start,
+            withdraw=self._withdraw,
+            backlog=self.backlog,
+            unlocked=self.unlocked,
+        )
+        self.postponed = PostponedJobs(
+            store, retrier, self.settler, stopped=state.stopped, burst=options.burst
+        )
+        self.isolation: Isolation | None = None
+        """Runs suspects in a process of their own; None without a supervisor."""
+        if link is not None and isolation_meta is not None:
+            self.isolation = Isolation(
+                store,
+                retrier,
+                self.settler,
+                settings,
+                link,
+                meta=isolation_meta,
+                stopped=state.stopped,
+            )
+
+    # What is here.
+
+    @property
+    def ids(self) -> set[str]:
+        """The jobs that run here, wait to run, or wait to be settled."""
+        elsewhere = {*self.settler.unsettled, *self.ticker.pending}
+        isolated = [] if self.isolation is None else self.isolation.ids
+        return {*self.backlog.ids, *self.slots.ids, *elsewhere, *isolated}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a handler runs here, also one without a job."""
+        return bool(self.slots or self.unlocked)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs, and the store knows how everything ended."""
+        return not (self.is_running or self.settler.unsettled or self.ticker.pending)
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether claimed jobs wait to run alone."""
+        return bool(self.backlog.suspects or (self.isolation and self.isolation.waiting))
+
+    def knows(self, record: JobRecord) -> bool:
+        """Return whether this process has the task of a job."""
+        return record.task in self._handlers
+
+    def needs_process(self, record: JobRecord) -> bool:
+        """Return whether a job runs in a child process, of which there are few."""
+        handler = self._handlers.get(record.task)
+        return handler is not None and handler.executor == "process" and not is_run(record)
+
+    # Where a job goes.
+
+    def accept(self, record: JobRecord, now: float) -> None:
+        """Start a job that was claimed at the boot instant `now`, or put it where it waits."""
+        if not self.knows(record):
+            self._hand_back_unknown(record)
+        elif is_suspicious(record, self._isolate_after):
+            isolation = self.isolation
+            (self.backlog.suspects if isolation is None else isolation.waiting).append(record)
+        elif self.slots.must_yield(record):
+            self._yield(record)
+        elif self._state.is_stopping or not self.backlog.has_slot(record):
+            self.backlog.wait_for_slot(record, now)
+        else:
+            self.start(record)
+
+    def start(self, record: JobRecord) -> None:
+        """Start a job, or the run of a tick. The ticker asks for no more runs than fit."""
+        self.slots.start(record, self._handlers[record.task])
+
+    def _hand_back_unknown(self, record: JobRecord) -> None:
+        """Leave a job to workers that know its task: a rolling deploy may bring them soon."""
+        self._events.emit(TaskUnknown(record.task, record.id, runs_of(record)), record)
+        delay = unknown_task_delay(record.attempt, self._clock.random())
+        self.settler.hand_back(record, delay, why=UNKNOWN_TASK)
+
+    def _yield(self, record: JobRecord) -> None:
+        """Give a job back that would wait for others, which need the slots to run."""
+        self.postponed.hand_back(record, yielding_delay(record.attempt, self._clock.random()))
+
+    async def _withdraw(self, record: JobRecord, reason: str) -> None:
+        """End a run that was made here and must not start; return when the store knows."""
+        await self.settler.settle(record, replace(cancelled(record), reason=reason))
+
+    # What ends it.
+
+    def cancel(self, ids: Collection[str]) -> None:
+        """Stop these jobs if they run here, and settle those that have not begun."""
+        self.slots.stop("cancelled", ids)
+        isolated = [] if self.isolation is None else self.isolation.take(ids)
+        for record in (*self.backlog.take(ids), *isolated):
+            self.settler.settle(record, cancelled(record))
+
+    def take_over(self, replica: str) -> list[str]:
+        """Drop what other workers run now: return the jobs that were stopped here."""
+        self.backlog.forget()
+        if self.isolation is not None:
+            self.isolation.waiting.clear()
+        return self.slots.stop_replica(replica)
+
+    def hand_back_waiting(self) -> None:
+        """Give everything back that was claimed and has not begun."""
+        self.backlog.hand_back()
+        if self.isolation is not None:
+            for record in self.isolation.take(self.isolation.ids):
+                self.settler.hand_back(record)
+
+    # What happens in the meantime.
+
+    def _settled(self, schedules: Collection[str]) -> None:
+        self.ticker.runs_ended(schedules)
+        self._state.changed.set()
+        if self._is_burst:
+            self._state.look_again.set()  # this may have been the last one
+
+    def _stop_stale(self, note: Note) -> None:
+        self.slots.stop_stale(note)
+
+    def _slot_freed(self) -> None:
+        while not self._state.is_stopping and (record := self.backlog.next_for_slot()) is not None:
+            if not self.slots.must_yield(record):
+                self.start(record)
+                break
+            self._yield(record)
+        self.ticker.slot_freed()
+        self._state.changed.set()
+
+    def _unlocked_ended(self, timer: str) -> None:
+        self.ticker.runs_ended([timer])
+        self._slot_freed()
+
+    def _process_freed(self) -> None:
+        """Claim again: a child process is free, or another one may start."""
+        self._state.look_again.set()
+        self._slot_freed()
