@@ -80,7 +80,7 @@ async def pick(peer: Any, url: str, jobs: int) -> None:
 
 
 async def unfinished(app: Any) -> int:
-    return sum(queue.waiting + queue.running for queue in await app.counts())
+    return sum(queue.waiting + queue.running for queue in await app.queues())
 
 
 async def alone(peer: Any, url: str, jobs: int) -> None:

@@ -32,7 +32,9 @@ async def replica(name: str, ready: asyncio.Barrier, late: float) -> None:
         await ready.wait()  # 02:00
         await asyncio.sleep(late)  # by a clock that is never quite that of the others
         # At most one replica at a time. One that finds the lock taken does not wait for it.
-        outcome = await app.with_lock("cron:penalties", 600, penalties, name, "2026-03-01 02:00")
+        outcome = await app.with_lock(
+            "cron:penalties", penalties, name, "2026-03-01 02:00", ttl=600
+        )
         print(f"{name}: {describe(outcome)}")
 
 

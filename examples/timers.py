@@ -31,12 +31,12 @@ async def main() -> None:
 
 async def operate(app: Tenure) -> None:
     """Do what an operator does with `tenure timers`; any process may."""
-    sweep = app.timers["sweep"]
+    sweep = app.timer_handle("sweep")
     info, history = await sweep.info(), await sweep.history()
     ran = sum(one.outcome == "succeeded" for one in history)
     print(f"sweep: {info.rule}, next at {info.next:%H:%M:%S}, {ran} runs so far")
 
-    await sweep.pause("a migration", until="1h")
+    await sweep.pause(reason="a migration", until="1h")
     await asyncio.sleep(2.5)
     [newest] = await sweep.history(1)
     print("while paused:", newest.outcome, newest.reason)
@@ -44,7 +44,7 @@ async def operate(app: Tenure) -> None:
     print("a trigger runs all the same:", (await job.wait(timeout=10)).state)
     await sweep.resume()
 
-    job = await app.timers["weekly"].trigger()
+    job = await app.timer_handle("weekly").trigger()
     print("the report of the schedule:", (await job.wait(timeout=10)).state)
 
 

@@ -48,7 +48,7 @@ class Chiming:
         """Return what became of all ticks so far, once their runs have ended."""
         async with self._service.app() as app:
             for _ in range(50):
-                history = await app.timers["send_digest"].history()
+                history = await app.timer_handle("send_digest").history()
                 if all(one.outcome != "running" for one in history):
                     break
                 await asyncio.sleep(0.1)

@@ -1,7 +1,6 @@
 """Tenure lets the replicas of one service share background work safely."""
 
 from tenure.app import Tenure
-from tenure.core.calendar.blackouts import daily, weekdays, weekends, window
 from tenure.core.jobs.retention import Retention
 from tenure.core.leases import Grade, Lease, Traits
 from tenure.core.policy import Backoff
@@ -19,9 +18,7 @@ from tenure.errors import (
     LimitMismatch,
     OnceFailed,
     ProcessDied,
-    RequestRefused,
     ResultUnavailable,
-    ServerUnreachable,
     StoreError,
     StoreFull,
     StoreUnavailable,
@@ -31,16 +28,15 @@ from tenure.errors import (
     TooLarge,
     UniqueBusy,
     UniqueMismatch,
-    UnusableAnswer,
     WouldDeadlock,
 )
-from tenure.jobs import Attempt, Job, Request, Task, Unique
+from tenure.jobs import Attempt, Job, JobRequest, Task, Unique
 from tenure.locks.election import Election, Leader, Term
 from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock, Outcome, Semaphore
 from tenure.runtime.attempts.attempt import Reject, Retry
 from tenure.runtime.attempts.job_context import JobContext, current_job
-from tenure.timers import Pause, Tick, TickRecord, TimerHandle, TimerInfo
+from tenure.timers import Tick, TickRecord, TimerHandle, TimerInfo, TimerPause
 
 __version__ = "0.1.0"
 
@@ -59,6 +55,7 @@ __all__ = [
     "JobContext",
     "JobFailed",
     "JobNotFound",
+    "JobRequest",
     "JobStateError",
     "JobUnreadable",
     "Leader",
@@ -68,16 +65,12 @@ __all__ = [
     "Lock",
     "OnceFailed",
     "Outcome",
-    "Pause",
     "ProcessDied",
     "Reject",
-    "Request",
-    "RequestRefused",
     "ResultUnavailable",
     "Retention",
     "Retry",
     "Semaphore",
-    "ServerUnreachable",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -91,16 +84,12 @@ __all__ = [
     "TimerHandle",
     "TimerInfo",
     "TimerNotFound",
+    "TimerPause",
     "TooLarge",
     "Traits",
     "Unique",
     "UniqueBusy",
     "UniqueMismatch",
-    "UnusableAnswer",
     "WouldDeadlock",
     "current_job",
-    "daily",
-    "weekdays",
-    "weekends",
-    "window",
 ]

@@ -203,7 +203,7 @@ class UniqueBusy(StoreUnavailable):
     """An open transaction holds the unique key, so it is not known who will have it.
 
     Nothing was stored. Other jobs are not affected. PostgreSQL only: another connection enqueued
-    with the same key in a transaction of its own (`task.bind`) and has not ended it.
+    with the same key in a transaction of its own (`task.within`) and has not ended it.
     """
 
     def __init__(self, key: str) -> None:

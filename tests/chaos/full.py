@@ -98,11 +98,11 @@ async def _drain(here: Scene, tally: Tally) -> None:
     async with here.place.app() as app:
 
         async def is_drained() -> bool:
-            return not any(one.running or one.waiting for one in await app.counts())
+            return not any(one.running or one.waiting for one in await app.queues())
 
         try:
             await wait_until_async(is_drained, 3 * SIZE.patience)
         except AssertionError:
-            tally.violate(f"a full server does not drain: {await app.counts()}")
+            tally.violate(f"a full server does not drain: {await app.queues()}")
         else:
             tally.add("drained while full")

@@ -32,12 +32,12 @@ async def check_store(place: Place, app: Tenure, tally: Tally) -> None:
         # Nobody else is there any more to bury the last who died, and to clean up after them.
         await app.recover()
         await app._services().store.prune(idle=0)
-        return not (await app.locks() or await app.replicas() or await app.counts())
+        return not (await app.locks() or await app.replicas() or await app.queues())
 
     try:
         await wait_until_async(all_gone, SIZE.patience, "leases, replicas and jobs are gone")
     except AssertionError:
-        facts = [await app.locks(), await app.replicas(), await app.counts()]
+        facts = [await app.locks(), await app.replicas(), await app.queues()]
         tally.violate(f"left in the store: {facts}")
     await _check_rows(place, tally)
 

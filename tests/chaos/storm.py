@@ -100,18 +100,18 @@ class Scene:
         async with self.place.app() as app:
 
             async def nothing_to_do() -> bool:
-                counts = await app.counts()
+                counts = await app.queues()
                 return not any(one.running or one.oldest is not None for one in counts)
 
             async def all_done() -> bool:
                 await wait_until_async(nothing_to_do, 3 * SIZE.patience)
-                return not await app.counts()
+                return not await app.queues()
 
             try:
                 # A job that took several processes with it is due only after a longer pause.
                 await wait_until_async(all_done, LOSS_DELAY_MAX)
             except AssertionError:
-                self.tally.violate(f"not finished long after the storm: {await app.counts()}")
+                self.tally.violate(f"not finished long after the storm: {await app.queues()}")
             await self.dismiss("worker")
 
     async def account(self, *, clock_was_set: bool = False, without: str = "") -> None:

@@ -133,7 +133,7 @@ def test_many_are_found_and_done_in_slices(cli: Run, place: Place, shop: Shop):
     assert told.out == "Cancelled 450 jobs.\n"
     told = cli(*place.options, "jobs", "requeue", "--state", "cancelled", "--limit", "410", "--yes")
     assert told.out == "Requeued 410 jobs.\n"
-    [counts] = shop.sync.counts()
+    [counts] = shop.sync.queues()
     assert counts.waiting == 410
 
 

@@ -169,7 +169,7 @@ class Reports:
         return asyncio.run(work())
 
     async def _are_declared(self) -> bool:
-        return len(await self.app.timers.all()) == 2
+        return len(await self.app.timers()) == 2
 
 
 def test_timers_that_no_worker_runs(found, place: Place):

@@ -285,7 +285,7 @@ def test_many_ids_are_done_in_slices(cli: Run, place: Place, shop: Shop):
     jobs = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(230)])
     document = cli(*place.options, "jobs", "cancel", *(job.id for job in jobs), "--json").json
     assert {one["outcome"] for one in document["jobs"]} == {"cancelled"}
-    assert shop.sync.counts() == []
+    assert shop.sync.queues() == []
 
 
 def test_texts_of_jobs_cannot_steer_the_terminal(cli: Run, place: Place, shop: Shop):

@@ -44,13 +44,13 @@ def test_a_queue_can_be_paused_and_resumed(cli: Run, place: Place, shop: Shop):
     assert (
         cli(*place.options, "queues", "pause", "mail").out == "Paused mail until it is resumed.\n"
     )
-    [counts] = shop.sync.counts()
+    [counts] = shop.sync.queues()
     assert counts.paused_for == float("inf")
     assert cli(*place.options, "queues").out.splitlines()[1].endswith("until resumed")
     [listed] = cli(*place.options, "queues", "--json").json["queues"]
     assert (listed["paused"], listed["paused_for"]) == (True, None)
     assert cli(*place.options, "queues", "resume", "mail").out == "Resumed mail.\n"
-    assert shop.sync.counts() == []
+    assert shop.sync.queues() == []
 
 
 def test_a_queue_without_jobs_may_be_a_slip(cli: Run, place: Place, shop: Shop):
@@ -78,7 +78,7 @@ def test_a_queue_whose_jobs_have_finished_is_known(cli: Run, place: Place, shop:
 def test_a_pause_may_have_an_end(cli: Run, place: Place, shop: Shop, length: str):
     told = cli(*place.options, "queues", "pause", "mail", "--for", length)
     assert told.out == "Paused mail for 1m 30s.\n"
-    [counts] = shop.sync.counts()
+    [counts] = shop.sync.queues()
     assert 60 < counts.paused_for <= 90
     assert re.search(r"for 1m \d+s$", cli(*place.options, "queues").out.splitlines()[1])
 
@@ -93,7 +93,7 @@ def test_options_may_stand_before_the_word_pause(cli: Run, place: Place, shop: S
         "paused_for": 60.0,
         "known": False,
     }
-    assert [one.queue for one in shop.sync.counts()] == ["mail"]
+    assert [one.queue for one in shop.sync.queues()] == ["mail"]
 
 
 @pytest.mark.parametrize("length", ["soon", "-1", "inf", ""])

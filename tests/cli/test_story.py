@@ -43,7 +43,7 @@ def test_a_job_that_is_not_due(shop: Shop, reasons):
 
 def test_a_paused_queue_without_workers(shop: Shop, reasons):
     job = shop.sync.enqueue(shop.resize.request("x"))
-    shop.sync.pause_queue("default", seconds="10m")
+    shop.sync.pause_queue("default", until="10m")
     words, facts = reasons(job.id)
     assert words == ["pause", "worker"]
     assert re.search(r"paused for another (10m|9m 5\ds) \('tenure queues resume default'\)", facts)
@@ -111,7 +111,7 @@ def test_a_run_waits_for_a_worker_with_its_timer(place: Place, shop: Shop, reaso
     shop.claim(queues=["default"], slots=10, timers=["other"], timer_slots=3)
     with clockwork_at(place) as works:
         works.register("sweep")
-        run = works.sync.timers["sweep"].trigger()
+        run = works.sync.timer_handle("sweep").trigger()
     words, facts = reasons(run.id)
     assert words == ["queue"]
     assert "a worker that runs the timer 'sweep': 1 worker is alive, but none does" in facts

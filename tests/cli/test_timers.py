@@ -192,7 +192,7 @@ def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
     assert cli(*resume).out == "Resumed sweep.\n"
     assert cli(*resume).out == "sweep was not paused.\n"
     assert cli(*resume, "--json").json["was_paused"] is False
-    assert work.sync.timers["sweep"].info().pause is None
+    assert work.sync.timer_handle("sweep").info().pause is None
 
 
 def test_a_pause_may_have_an_end(cli: Run, place: Place, work: Clockwork):
@@ -242,7 +242,7 @@ def test_an_end_has_no_reason(cli: Run, file_place: Place):
 
 def test_trigger_runs_it_once_even_while_paused(cli: Run, place: Place, work: Clockwork):
     work.register()
-    work.sync.timers["sweep"].pause()
+    work.sync.timer_handle("sweep").pause()
     document = cli(*place.options, "timers", "trigger", "sweep", "--json").json
     job = work.sync.job(document["job"])
     assert (job.task, job.queue, job.state) == ("@sweep", "@timers", "waiting")
@@ -296,9 +296,9 @@ def test_a_reason_may_be_any_text(cli: Run, place: Place, work: Clockwork):
         cli(*place.options, "timers", "pause", "sweep", "--reason", "\udcff" + "x" * 2000).code == 0
     )
     assert cli(*place.options, "timers", "freeze", "--reason", "\udcff").code == 0
-    assert len(work.sync.timers["sweep"].info().pause.reason) == 1000
-    work.sync.freeze("a\0b")
-    assert work.sync.timers.frozen().reason == "a\N{REPLACEMENT CHARACTER}b"
+    assert len(work.sync.timer_handle("sweep").info().pause.reason) == 1000
+    work.sync.pause_timers(reason="a\0b")
+    assert work.sync.timers_paused().reason == "a\N{REPLACEMENT CHARACTER}b"
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_a_narrow_terminal_shows_the_gist(file_place: Place, file_work: Clockwor
     file_work.register()
     run = file_work.tick()
     file_work.settle(run, "failed", "no address for user " + "7" * 100)
-    file_work.sync.timers["weekly"].pause("a migration of everything", until="2h")
+    file_work.sync.timer_handle("weekly").pause(reason="a migration of everything", until="2h")
 
     def lines(*command: str) -> list[str]:
         seen = on_a_terminal(*file_place.options, "timers", *command, COLUMNS=str(columns))
@@ -421,11 +421,11 @@ def test_a_narrow_terminal_shows_the_gist(file_place: Place, file_work: Clockwor
 
 def test_jobs_tell_whose_run_they_are(cli: Run, place: Place, work: Clockwork):
     work.register()
-    run = work.sync.timers["sweep"].trigger().id
+    run = work.sync.timer_handle("sweep").trigger().id
     shown = cli(*place.options, "jobs", "show", run).out
     assert re.search(r"\nrun of +the timer sweep, tick \d{4}-.* UTC, \d\.\ds ago\n", shown)
     assert "arguments" not in shown
-    weekly = work.sync.timers["weekly"].trigger().id
+    weekly = work.sync.timer_handle("weekly").trigger().id
     shown = cli(*place.options, "jobs", "show", weekly).out
     assert "the schedule weekly\narguments" in re.sub(" {2,}", " ", shown).replace("\n ", "\n")
     for options, timers in (

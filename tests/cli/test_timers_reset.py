@@ -62,7 +62,7 @@ def test_a_timer_ticks_from_now_on(cli: Run, place: Place, work: Clockwork):
     moment = datetime.strptime(since[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     assert abs(moment - datetime.now(UTC)) < timedelta(minutes=1)
     assert told.err.endswith(MAY_RUN_AGAIN)
-    info = work.sync.timers["sweep"].info()
+    info = work.sync.timer_handle("sweep").info()
     assert info.ahead == 0.0
     assert info.next is not None
     assert info.next <= datetime.now(UTC) + timedelta(hours=1, minutes=1)
@@ -83,7 +83,7 @@ def test_several_at_once(cli: Run, place: Place, work: Clockwork):
     ]
     assert document["now"].endswith("Z")
     assert (document["store"], document["namespace"]) == (place.url, place.namespace)
-    assert work.sync.timers["sweep"].info().ahead > 0
+    assert work.sync.timer_handle("sweep").info().ahead > 0
 
 
 def test_all_that_are_ahead(cli: Run, place: Place, work: Clockwork):
@@ -93,7 +93,7 @@ def test_all_that_are_ahead(cli: Run, place: Place, work: Clockwork):
     told = cli(*place.options, "timers", "reset", "--all")
     assert told.code == 0
     assert re.fullmatch(r"Reset sweep: .*\nReset third: .*\n", told.out)
-    assert not any(info.ahead for info in work.sync.timers.all())
+    assert not any(info.ahead for info in work.sync.timers())
     told = cli(*place.options, "timers", "reset", "--all")
     assert (told.code, told.out) == (0, "No timer is ahead of the store's clock.\n")
     assert cli(*place.options, "timers", "reset", "--all", "--json").json["timers"] == []
@@ -116,7 +116,7 @@ def test_an_unknown_name_changes_nothing(
     assert (told.code, told.out) == (2, "")
     assert "the store knows no timer or schedule" in told.err
     assert not STEERING & set(told.err)
-    assert file_work.sync.timers["sweep"].info().ahead > 0
+    assert file_work.sync.timer_handle("sweep").info().ahead > 0
     told = cli(*file_place.options, "timers", "reset", name, "--json")
     assert (told.code, told.json["kind"]) == (2, "TimerNotFound")
 
@@ -135,7 +135,7 @@ def test_lists_and_next_tell_that_it_is_silent(cli: Run, place: Place, work: Clo
     work.register()
     assert "silent" not in cli(*place.options, "timers", "ls").out
     put_ahead(work)
-    work.sync.timers["sweep"].pause("migration")
+    work.sync.timer_handle("sweep").pause(reason="migration")
     told = cli(*place.options, "timers", "ls").out
     assert re.search(r"^sweep +every 1 h +silent for (365d|364d 23h) ", told, re.MULTILINE)
     assert re.search(r"^weekly .* in \d", told, re.MULTILINE)
@@ -182,7 +182,7 @@ def test_the_doctor_warns(cli: Run, place: Place, work: Clockwork):
 
 def test_the_blocking_facade_resets(work: Clockwork):
     work.register("sweep")
-    timer = work.sync.timers["sweep"]
+    timer = work.sync.timer_handle("sweep")
     assert not timer.reset()
     put_ahead(work)
     assert timer.info().ahead == pytest.approx(YEAR, abs=60)

@@ -48,7 +48,7 @@ async def taking_part(store: Store, world: World) -> AsyncIterator[Within | None
             yield own
 
 
-@pytest.mark.parametrize("purpose", ["guard()", "bind()", "transaction()"])
+@pytest.mark.parametrize("purpose", ["guard()", "within()", "transaction()"])
 async def test_something_that_is_no_connection_is_refused(store: Store, purpose):
     with pytest.raises(ConfigError) as refused:
         store.within(object(), purpose)

@@ -40,7 +40,7 @@ async def test_memory_counts_calls_and_watches(meters: Meters):
     async def look(stage: Stage) -> None:
         app = await stage.app()
         async with stage.measured("looks", 1):
-            await app.counts()
+            await app.queues()
             async with app._store.watch(("queue", "default")):
                 pass
 

@@ -66,12 +66,12 @@ async def test_it_is_ready_when_the_store_was_reached_and_stays_so_in_an_outage(
         for call in ALL:
             faults.lose_request(call, MANY)
         with pytest.raises(StoreUnavailable):
-            await app.counts()
+            await app.queues()
         await app.ready()
         assert (await client.get("/ready")).status_code == 200
         assert (await client.post("/reports", params={"month": 5})).status_code == 503
         faults.heal()
-        await wait_until_async(app.counts)
+        await wait_until_async(app.queues)
 
 
 async def test_the_connection_of_a_router_does_not_make_the_app_ready():

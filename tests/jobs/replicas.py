@@ -43,9 +43,9 @@ async def until_idle(app: Tenure, clock: ManualClock) -> None:
     """Let hardly any time pass, and everybody run, until no job waits or runs."""
     for _ in range(500):
         await clock.advance(0.0001)
-        if not await app.counts():
+        if not await app.queues():
             return
-    raise AssertionError(f"still at work: {await app.counts()}")
+    raise AssertionError(f"still at work: {await app.queues()}")
 
 
 async def finished(job, clock):

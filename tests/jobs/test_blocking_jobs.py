@@ -133,7 +133,7 @@ def test_the_facade_has_all_that_an_app_has():
         "settings",
         "state",
         "task",
-        "tasks",
+        "task_names",
         "timer",
         "worker",
     }
@@ -200,7 +200,7 @@ def test_many_at_once_in_their_order(shop, sync):
         b'{"user":1}',
         b'{"user":2}',
     ]
-    [counted] = sync.counts()
+    [counted] = sync.queues()
     assert (counted.queue, counted.waiting, counted.running) == ("default", 250, 0)
 
 
@@ -240,7 +240,7 @@ def test_jobs_are_listed_in_pages(shop, sync):
 def test_a_paused_queue_starts_nothing(shop, sync):
     with working(shop):
         sync.pause_queue("default")
-        [counts] = sync.counts()
+        [counts] = sync.queues()
         assert (counts.queue, counts.paused_for) == ("default", float("inf"))
         job = sync.enqueue(shop.send.request(7))
         with pytest.raises(TimeoutError):

@@ -138,7 +138,7 @@ async def test_what_was_claimed_ahead_never_starts(app: Tenure, clock):
             jobs.append(await work.enqueue(n))
             clock.shift(0.002)
         await clock.advance(0.01)
-        assert (await app.counts())[0].running == 3
+        assert (await app.queues())[0].running == 3
         assert ran == [0]
         await jobs[1].cancel("no more")
         await clock.advance(0.01)

@@ -21,7 +21,7 @@ async def test_methods_are_refused_with_advice(app: Tenure):
             @app.task(queue="mail")
             def handle(cls, number: int) -> int: ...  # noqa: N805 - that is the point
 
-    assert app.tasks == ()
+    assert app.task_names == ()
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])
@@ -125,7 +125,7 @@ def test_completion_shows_what_is_meant_for_users():
     view = {"id", "task", "queue", "tags", "attempt", "failures", "losses"}
     own = {"fence", "deadline", "cancelled", "stop_reason", "check", "progress", "checkpoint"}
     assert shown(JobContext) == view | own | {"save", "transaction"}
-    assert shown(Task) == {"name", "options", "using", "bind", "request", "enqueue"}
+    assert shown(Task) == {"name", "options", "using", "within", "request", "enqueue"}
 
 
 async def test_a_handler_and_what_surrounds_it_see_one_context(app: Tenure, clock):

@@ -112,7 +112,7 @@ async def test_many_in_slices(app, work, faults):
     assert faults.calls["insert"] == 3
     assert len({job.id for job in jobs}) == 450
     assert all(job.is_new for job in jobs)
-    assert [count.waiting for count in await app.counts()] == [450]
+    assert [count.waiting for count in await app.queues()] == [450]
     assert await app.enqueue_many([]) == []
 
 
@@ -120,7 +120,7 @@ async def test_large_arguments_make_smaller_slices(app, faults):
     keep = app.task(lambda text: None, name="keep")
     await app.enqueue_many(keep.request("x" * 250_000) for _ in range(20))
     assert faults.calls["insert"] == 2
-    assert [count.waiting for count in await app.counts()] == [20]
+    assert [count.waiting for count in await app.queues()] == [20]
 
 
 async def test_many_at_the_same_time_share_their_round_trips(app, work, faults):
@@ -135,12 +135,12 @@ async def test_of_many_the_others_are_stored_when_one_does_not_match(app, work):
     with pytest.raises(UniqueMismatch) as caught:
         await app.enqueue_many(requests)
     assert (caught.value.key, caught.value.job) == ("k", first.id)
-    assert (await app.counts())[0].waiting == 3
+    assert (await app.queues())[0].waiting == 3
     [five, mismatch, six] = await app.enqueue_many(requests, return_exceptions=True)
     assert isinstance(mismatch, UniqueMismatch)
     assert five.is_new
     assert six.is_new
-    assert (await app.counts())[0].waiting == 5
+    assert (await app.queues())[0].waiting == 5
 
 
 @pytest.mark.parametrize("wrong", [7, None, "work"])
@@ -306,4 +306,4 @@ async def test_on_every_store_instants_far_away(real_make):
     found = await app.job(late.id)
     assert found.state == "waiting"
     assert abs(found.due - never) < timedelta(seconds=1)
-    assert [count.waiting for count in await app.counts()] == [1]
+    assert [count.waiting for count in await app.queues()] == [1]

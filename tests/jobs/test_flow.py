@@ -41,7 +41,7 @@ async def test_two_workers_run_each_of_many_jobs_once(real_make):
     assert service.runs == Counter(range(600))
     assert {(job.attempt, job.failures, job.losses) for job in jobs} == {(1, 0, 0)}
     assert not of_kind(service.told, WRONG)
-    assert await apps[0].counts() == []
+    assert await apps[0].queues() == []
     assert await apps[0].replicas() == []
 
 
@@ -52,7 +52,7 @@ async def test_rolling_restarts_lose_nothing_and_count_nothing(real_make):
     jobs = await apps[0].enqueue_many(tasks[0].request(n) for n in range(400))
 
     async def restart(app: Tenure) -> None:
-        while await app.counts():
+        while await app.queues():
             async with app.worker(concurrency=10):
                 await asyncio.sleep(0.15)
 

@@ -245,13 +245,13 @@ async def test_how_queues_stand_on_every_store(real_make):
         current_job().progress(0.25, "a quarter")
         await go_on.wait()
 
-    assert await app.counts() == []
+    assert await app.queues() == []
     job = await work.enqueue()
     await work.using(queue="b", delay=100).enqueue()
-    await app.pause_queue("c", seconds=1000)
+    await app.pause_queue("c", until=1000)
     async with app.worker(queues=["a"]) as worker:
         await asyncio.wait_for(inside.wait(), 10)
-        counts = {one.queue: one for one in await app.counts()}
+        counts = {one.queue: one for one in await app.queues()}
         assert sorted(counts) == ["a", "b", "c"]
         assert (counts["a"].waiting, counts["a"].running) == (0, 1)
         assert (counts["b"].waiting, counts["b"].oldest) == (1, None)
@@ -262,14 +262,14 @@ async def test_how_queues_stand_on_every_store(real_make):
         go_on.set()
         await job.wait(10)
     await app.resume_queue("c")
-    assert [one.queue for one in await app.counts()] == ["b"]
+    assert [one.queue for one in await app.queues()] == ["b"]
 
 
 @pytest.mark.parametrize("seconds", [-1, "soon", float("nan"), float("inf")])
 async def test_pauses_that_cannot_be(app, seconds):
     with pytest.raises(ConfigError):
-        await app.pause_queue("q", seconds=seconds)
-    assert await app.counts() == []
+        await app.pause_queue("q", until=seconds)
+    assert await app.queues() == []
 
 
 async def test_words_that_databases_do_not_like(real_make):

@@ -59,7 +59,7 @@ async def test_after_two_losses_it_waits_until_nothing_else_runs_and_others_wait
         await clock.advance(5)
         assert (await late.refresh()).state == "succeeded"
     assert sorted(ran[2:]) in (["behind", "behind+late"], ["behind+late", "late"])
-    assert await app.counts() == []
+    assert await app.queues() == []
 
 
 async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(

@@ -112,7 +112,7 @@ async def test_jobs_of_a_users_own_transaction_are_kept_so_long_too(tmp_path: Pa
 
         with closing(sqlite3.connect(file)) as own:
             own.execute("BEGIN IMMEDIATE")
-            job = await work.bind(own).enqueue()
+            job = await work.within(own).enqueue()
             own.commit()
         assert (await job.refresh()).record.retention == 60
 
@@ -180,7 +180,7 @@ async def test_a_job_of_a_users_own_transaction_is_kept_as_long_as_its_key(tmp_p
         work = app.task(lambda: None, name="work", retention="1h")
         with closing(sqlite3.connect(file)) as own:
             own.execute("BEGIN IMMEDIATE")
-            job = await work.using(unique=Unique("k", keep="30d")).bind(own).enqueue()
+            job = await work.using(unique=Unique("k", keep="30d")).within(own).enqueue()
             own.commit()
         assert (await job.refresh()).record.retention == 30 * 86_400
 

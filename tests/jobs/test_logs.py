@@ -219,7 +219,7 @@ async def test_a_run_that_a_stop_interrupts_is_one_error(make, clock: ManualCloc
 
 async def test_locks_are_for_debugging_only(app: Tenure, log):
     async with app.lock("orders") as hold:
-        assert (await app.with_lock("orders", 30, list, wait=0)).skipped
+        assert (await app.with_lock("orders", list, ttl=30, wait=0)).skipped
     records = [one for one in log.records if getattr(one, "lock", None) == "orders"]
     assert {one.levelname for one in records} == {"DEBUG"}
     assert [(one.getMessage().split()[2].rstrip(":"), one.fence) for one in records] == [

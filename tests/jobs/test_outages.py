@@ -102,7 +102,7 @@ async def test_nothing_more_is_claimed_while_results_pile_up(
         for _ in range(40):
             await clock.advance(0.1)
         assert len(ran) == 1000
-    assert await app.counts() == []
+    assert await app.queues() == []
 
 
 async def test_a_worker_that_starts_while_the_store_is_away_joins_when_it_is_back(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tenure import Backoff, Job, Request, ResultUnavailable, Tenure
+from tenure import Backoff, Job, JobRequest, ResultUnavailable, Tenure
 from tenure.runtime.attempts.processes import child as processes
 from tenure.runtime.attempts.reports import RaisedInChild
 from tests.jobs import cpu_tasks
@@ -22,7 +22,7 @@ from tests.rig.processes import Fleet
 from tests.rig.spawn import alive, family, send
 from tests.rig.waiting import wait_until, wait_until_async
 
-Run = Callable[[Request], Awaitable[Job]]
+Run = Callable[[JobRequest], Awaitable[Job]]
 
 
 def app_with_tasks(**settings: object) -> Tenure:
@@ -48,7 +48,7 @@ async def app() -> AsyncIterator[Tenure]:
 def run(app: Tenure) -> Run:
     """Run a job to its end."""
 
-    async def run(request: Request) -> Job:
+    async def run(request: JobRequest) -> Job:
         return await (await app.enqueue(request)).wait(20)
 
     return run

@@ -128,10 +128,10 @@ async def test_jobs_claimed_ahead_are_handed_back(app, clock, handled):
     await clock.advance(0.5)
     jobs = await app.enqueue_many(handled.work.request(5) for _ in range(3))
     await clock.advance(0.1)
-    assert (await app.counts())[0].running == 3
+    assert (await app.queues())[0].running == 3
     left = await leaving(worker)
     await clock.advance(0.1)
-    [count] = await app.counts()
+    [count] = await app.queues()
     assert (count.running, count.waiting) == (1, 2)
     await clock.advance(5)
     await left

@@ -111,7 +111,7 @@ class Weather:
                 faults.heal()
             for _ in range(60):
                 await self.clock.advance(20)
-                if not await apps[0].counts():
+                if not await apps[0].queues():
                     break
             everything = [job async for job in every(apps[0])]
             for one in working:

@@ -97,10 +97,10 @@ async def test_jobs_claimed_ahead_are_forgotten(app: Tenure, store, clock, fault
         await clock.advance(1)
         await app.enqueue_many(work.request(n) for n in range(2))
         await clock.advance(0.1)
-        assert (await app.counts())[0].running == 2
+        assert (await app.queues())[0].running == 2
         await leave(store, worker.replica)  # it is gone from the store, and does not know yet
         await clock.advance(60)
-        assert await app.counts() == []
+        assert await app.queues() == []
     assert {n for n, _ in ran} == {0, 1}
 
 

@@ -53,12 +53,12 @@ async def test_it_claims_no_more_than_it_can_start(app: Tenure, clock, gate):
     async with app.worker(concurrency=3):
         await clock.advance(5)
         assert len(gate.arrived) == 3
-        [count] = await app.counts()
+        [count] = await app.queues()
         assert (count.running, count.waiting) == (3, 7)
         gate.open.set()
         await clock.advance(5)
     assert sorted(gate.arrived) == list(range(10))
-    assert await app.counts() == []
+    assert await app.queues() == []
 
 
 async def test_quick_jobs_are_claimed_ahead_in_large_batches(app: Tenure, clock, faults):
@@ -94,9 +94,9 @@ async def test_what_cannot_start_within_a_second_goes_back_uncounted(app: Tenure
         await make_it_quick(app, clock)
         jobs = await app.enqueue_many(hold.request(n) for n in range(4))
         await clock.advance(0.1)
-        assert (await app.counts())[0].running == 4
+        assert (await app.queues())[0].running == 4
         await clock.advance(1.5)
-        [count] = await app.counts()
+        [count] = await app.queues()
         assert (count.running, count.waiting) == (1, 3)
         for job in jobs[1:]:
             await job.refresh()
@@ -220,7 +220,7 @@ async def test_a_paused_queue_starts_nothing_until_it_is_resumed(app: Tenure, cl
         await app.resume_queue("default")
         await clock.advance(0.01)
         assert (await job.refresh()).state == "succeeded"
-        await app.pause_queue("default", seconds=7)
+        await app.pause_queue("default", until=7)
         job = await work.enqueue()
         await clock.advance(6.9)
         assert (await job.refresh()).state == "waiting"

@@ -82,7 +82,7 @@ class Bench:
         return self.app.enqueue(self.task.request())
 
     def timer(self) -> blocking.TimerHandle:
-        return self.app.timers["hourly"]
+        return self.app.timer_handle("hourly")
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def check_nothing_stays(bench: Bench) -> None:
     wait_until(lambda: not bench.rival.locks(), timeout=20, what="nothing is held or waited for")
     with bench.app.lock("usable", wait=10) as hold:
         assert hold.is_held
-    assert bench.app.with_lock("usable", TTL, lambda: 7).value == 7
+    assert bench.app.with_lock("usable", lambda: 7, ttl=TTL).value == 7
     close_at_once(bench.app)
     bench.app.open()
     assert bench.app.locks() == []

@@ -98,9 +98,9 @@ def observe_loop(app: blocking.Tenure, fail: Fail) -> None:
 
 
 BODIES: dict[str, Callable[[blocking.Tenure, Fail], object]] = {
-    "Tenure.with_lock": lambda app, fail: app.with_lock("x", TTL, fail),
+    "Tenure.with_lock": lambda app, fail: app.with_lock("x", fail, ttl=TTL),
     "Tenure.with_lock, nested": lambda app, fail: app.with_lock(
-        "x", TTL, lambda: app.with_lock("y", TTL, fail)
+        "x", lambda: app.with_lock("y", fail, ttl=TTL), ttl=TTL
     ),
     "Tenure.once": lambda app, fail: app.once("x", fail, ttl=TTL),
     "Semaphore.__exit__, of a lock": lock_block,
@@ -153,7 +153,7 @@ def leave_a_term(bench: Bench) -> Waiting:
 
 def leave_with_lock(bench: Bench) -> Waiting:
     return lambda: "release" in bench.gates.hanging, lambda: bench.app.with_lock(
-        "x", TTL, lambda: bench.shut("release")
+        "x", lambda: bench.shut("release"), ttl=TTL
     )
 
 
@@ -199,7 +199,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Election.leader": unanswered(lambda bench: bench.app.election("x").leader),
     "Tenure.with_lock": lambda bench: (
         bench.take("x"),
-        lambda: bench.app.with_lock("x", TTL, pytest.fail, wait=None),
+        lambda: bench.app.with_lock("x", pytest.fail, ttl=TTL, wait=None),
     ),
     "Tenure.with_lock, left": leave_with_lock,
     "Tenure.once": lambda bench: (bench.take("once:x"), lambda: bench.app.once("x", pytest.fail)),
@@ -210,15 +210,17 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     ),
     "Tenure.job": unanswered(lambda bench: partial(bench.app.job, bench.job().id)),
     "Tenure.jobs": unanswered(lambda bench: bench.app.jobs),
-    "Tenure.counts": unanswered(lambda bench: bench.app.counts),
+    "Tenure.queues": unanswered(lambda bench: bench.app.queues),
     "Tenure.replicas": unanswered(lambda bench: bench.app.replicas),
     "Tenure.pause_queue": unanswered(lambda bench: lambda: bench.app.pause_queue("default")),
     "Tenure.resume_queue": unanswered(lambda bench: lambda: bench.app.resume_queue("default")),
     "Tenure.recover": unanswered(lambda bench: bench.app.recover),
     "Tenure.delete_job": unanswered(lambda bench: partial(bench.app.delete_job, bench.job().id)),
     "Tenure.prune_jobs": unanswered(lambda bench: bench.app.prune_jobs),
-    "Tenure.freeze": unanswered(lambda bench: bench.app.freeze),
-    "Tenure.unfreeze": unanswered(lambda bench: bench.app.unfreeze),
+    "Tenure.timers": unanswered(lambda bench: bench.app.timers),
+    "Tenure.timers_paused": unanswered(lambda bench: bench.app.timers_paused),
+    "Tenure.pause_timers": unanswered(lambda bench: bench.app.pause_timers),
+    "Tenure.resume_timers": unanswered(lambda bench: bench.app.resume_timers),
     "Job.wait": lambda bench: (lambda: True, bench.job().wait),
     "Job.result": lambda bench: (lambda: True, bench.job().result),
     "Job.refresh": unanswered(lambda bench: bench.job().refresh),
@@ -231,8 +233,6 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "TimerHandle.trigger": unanswered(lambda bench: bench.timer().trigger),
     "TimerHandle.preview": unanswered(lambda bench: bench.timer().preview),
     "TimerHandle.history": unanswered(lambda bench: bench.timer().history),
-    "Timers.all": unanswered(lambda bench: bench.app.timers.all),
-    "Timers.frozen": unanswered(lambda bench: bench.app.timers.frozen),
 }
 
 OF_GENERATORS = ("Tenure.enqueue_many, generated", "Election.terms, left")
@@ -246,10 +246,7 @@ AT_ONCE: dict[str, Callable[[Bench], object]] = {
     "Tenure.lock": lambda bench: bench.app.lock("x"),
     "Tenure.semaphore": lambda bench: bench.app.semaphore("x", 2),
     "Tenure.election": lambda bench: bench.app.election("x"),
-    "Timers.__getitem__": lambda bench: bench.app.timers["hourly"],
-    "Timers.__iter__": lambda bench: list(bench.app.timers),
-    "Timers.__len__": lambda bench: len(bench.app.timers),
-    "Timers.__contains__": lambda bench: "hourly" in bench.app.timers,
+    "Tenure.timer_handle": lambda bench: bench.app.timer_handle("hourly"),
 }
 """Calls that do not wait, neither for the store nor for the event loop."""
 

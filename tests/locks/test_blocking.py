@@ -140,13 +140,13 @@ def test_a_semaphore(app, rival):
 
 
 def test_with_lock_runs_in_the_calling_thread(app, rival):
-    outcome = app.with_lock("job", 10, threading.get_ident)
+    outcome = app.with_lock("job", threading.get_ident, ttl=10)
     assert outcome
     assert outcome.value == threading.get_ident()
     with rival.lock("job"):
-        assert app.with_lock("job", 10, threading.get_ident).skipped
+        assert app.with_lock("job", threading.get_ident, ttl=10).skipped
     with pytest.raises(KeyError):
-        app.with_lock("job", 10, {}.__getitem__, "x")
+        app.with_lock("job", {}.__getitem__, "x", ttl=10)
 
 
 def test_once(app, rival):
@@ -227,9 +227,9 @@ def test_a_thread_that_waits_is_freed_when_the_app_is_closed():
 
 def test_deadlocks_are_seen_through_with_lock_and_once(app):
     with app.lock("x"), pytest.raises(WouldDeadlock):
-        app.with_lock("x", 10, print, wait=None)
+        app.with_lock("x", print, ttl=10, wait=None)
     with pytest.raises(WouldDeadlock):
-        app.with_lock("y", 10, lambda: app.lock("y").acquire())
+        app.with_lock("y", lambda: app.lock("y").acquire(), ttl=10)
     with pytest.raises(OnceFailed, match="WouldDeadlock"):
         app.once("z", lambda: app.once("z", print))
 
@@ -250,7 +250,7 @@ def test_an_error_of_the_body_is_raised_also_after_a_loss(app, rival):
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        app.with_lock("lost", 1, body)
+        app.with_lock("lost", body, ttl=1)
 
 
 FORKED = """
@@ -320,7 +320,7 @@ def test_an_app_keeps_no_function_that_has_run_under_a_lock():
 
     with blocking.Tenure("memory://") as app:
         used = [Connection(), Connection()]
-        app.with_lock("x", 5, partial(id, used[0]))
+        app.with_lock("x", partial(id, used[0]), ttl=5)
         app.once("x", partial(id, used[1]))
         kept = [weakref.ref(connection) for connection in used]
         del used

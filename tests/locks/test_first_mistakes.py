@@ -67,7 +67,7 @@ def test_an_empty_url_or_namespace_is_no_default():
 
 async def test_what_is_called_must_be_a_function(app):
     with pytest.raises(ConfigError, match="do not call it"):
-        await app.with_lock("x", 30, 5)
+        await app.with_lock("x", 5, ttl=30)
     with pytest.raises(ConfigError, match="meta"):
         app.lock("x", meta="abc")
 
@@ -76,7 +76,7 @@ async def test_what_is_called_must_be_a_function(app):
     with pytest.raises(ConfigError, match="plain function"):
         app.lock("x", on_lost=tell)
     with pytest.raises(ConfigError, match="plain function"):
-        blocking.Tenure("memory://").with_lock("x", 5, tell, None)
+        blocking.Tenure("memory://").with_lock("x", tell, None, ttl=5)
     with pytest.raises(TypeError, match="neither true nor false"):
         bool(blocking.Tenure("memory://").lock("x"))
     with pytest.raises(ConfigError, match="days"):

@@ -59,7 +59,7 @@ def test_every_public_call_is_interrupted_or_returns_at_once():
 
 def test_calls_that_return_at_once_do_not_wait_for_the_event_loop(bench: Bench):
     hold, job = bench.app.lock("x", ttl=TTL).acquire(), bench.job()
-    shown = [bench.app, bench.app.timers, bench.timer(), hold, job]
+    shown = [bench.app, bench.timer(), hold, job]
     calls = [partial(call, bench) for call in AT_ONCE.values()]
     calls += [partial(getattr, thing, name) for thing in shown for name in properties_of(thing)]
     calls += [partial(call, hold) for call in AT_ONCE_OF_A_HOLD.values()]
@@ -120,7 +120,7 @@ def test_what_once_was_interrupted_in_runs_with_the_next_call(bench: Bench):
 
 def test_a_function_that_raises_stop_iteration_hangs_nobody(bench: Bench):
     with pytest.raises(RuntimeError, match="StopIteration"):
-        bench.app.with_lock("x", TTL, lambda: next(iter(())))
+        bench.app.with_lock("x", lambda: next(iter(())), ttl=TTL)
     with pytest.raises(OnceFailed, match="StopIteration"):
         bench.app.once("x", lambda: next(iter(())))
     check_nothing_stays(bench)
@@ -221,7 +221,7 @@ def test_interrupts_at_any_moment_hold_nothing_for_longer_than_its_ttl(bench: Be
         ):
             while True:
                 if number % 2:
-                    bench.app.with_lock(f"l{number}", 1, int)
+                    bench.app.with_lock(f"l{number}", int, ttl=1)
                 else:
                     with semaphore:
                         pass
@@ -241,7 +241,7 @@ def test_closing_does_not_wait_for_functions_of_other_threads(bench: Bench):
                 raise error
 
         try:
-            bench.app.with_lock(name, TTL, body)
+            bench.app.with_lock(name, body, ttl=TTL)
         except Exception as raised:  # noqa: BLE001 - to be looked at
             ended[name] = raised
 

@@ -46,7 +46,7 @@ async def test_what_needs_jobs_says_which_stores_keep_them(app: Tenure):
     @app.task
     async def send(number: int) -> None: ...
 
-    for call in (lambda: send.enqueue(7), app.counts, app.replicas, app.timers.all, app.jobs):
+    for call in (lambda: send.enqueue(7), app.queues, app.replicas, app.timers, app.jobs):
         with pytest.raises(ConfigError, match=r"leases:// keeps locks only; it has no .* Use a"):
             await call()
     with pytest.raises(ConfigError, match="keeps locks only"):

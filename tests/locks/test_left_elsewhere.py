@@ -302,7 +302,7 @@ def test_another_request_in_the_same_thread_of_a_pool_waits_for_the_first(sync_a
         with pytest.raises(AcquireTimeout):
             call(lock.acquire)
         with pytest.raises(AcquireTimeout):
-            call(lambda: sync_app.with_lock("x", TTL, print, wait=0.05) or lock.acquire())
+            call(lambda: sync_app.with_lock("x", print, ttl=TTL, wait=0.05) or lock.acquire())
         call(leave)
         call(lock.acquire).release()
 

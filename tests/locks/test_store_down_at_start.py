@@ -55,7 +55,7 @@ async def test_the_service_starts_and_the_first_success_opens_the_store(service:
     app = service.app
     assert app.is_open
     assert not app.is_ready
-    for call in (app.locks, app.counts, app.lock("x").acquire, app.lock("x").try_acquire):
+    for call in (app.locks, app.queues, app.lock("x").acquire, app.lock("x").try_acquire):
         with pytest.raises(StoreUnavailable, match="has not reached its store so far"):
             await call()
     await service.clock.advance(30)
@@ -74,18 +74,18 @@ async def test_every_run_without_the_lock_is_told(
 ):
     caplog.set_level(logging.WARNING, logger="tenure")
     for number in range(3):
-        outcome = await service.app.with_lock("cron", 60, lambda: "done", on_unavailable="run")
+        outcome = await service.app.with_lock("cron", lambda: "done", ttl=60, on_unavailable="run")
         assert (outcome.unlocked, outcome.value, bool(outcome)) == (True, "done", False)
         told = [event for event in service.events if isinstance(event, RanUnlocked)]
         assert len(told) == number + 1
     assert told[0].name == "cron"
     records = [record for record in caplog.records if "without the lock" in record.getMessage()]
     assert [record.levelno for record in records] == [logging.WARNING] * 3
-    assert (await service.app.with_lock("cron", 60, int, on_unavailable="skip")).skipped
+    assert (await service.app.with_lock("cron", int, ttl=60, on_unavailable="skip")).skipped
     with pytest.raises(StoreUnavailable):
-        await service.app.with_lock("cron", 60, int)
+        await service.app.with_lock("cron", int, ttl=60)
     await service.restore_store()
-    assert await service.app.with_lock("cron", 60, int, on_unavailable="run")
+    assert await service.app.with_lock("cron", int, ttl=60, on_unavailable="run")
     assert len([event for event in service.events if isinstance(event, RanUnlocked)]) == 3
 
 
@@ -95,7 +95,7 @@ async def test_an_outage_later_is_told_in_the_same_way(
     events: list[Event] = []
     app.on_event(events.append)
     faults.lose_request("acquire", MANY)
-    running = asyncio.create_task(app.with_lock("cron", 60, int, on_unavailable="run"))
+    running = asyncio.create_task(app.with_lock("cron", int, ttl=60, on_unavailable="run"))
     await clock.advance(30)
     assert (await running).unlocked
     assert [event.name for event in events if isinstance(event, RanUnlocked)] == ["cron"]
@@ -288,7 +288,7 @@ def test_threads_can_start_without_the_store_too():
         with pytest.raises(StoreUnavailable), app.lock("x"):
             pass
         main = threading.current_thread()
-        outcome = app.with_lock("cron", 60, threading.current_thread, on_unavailable="run")
+        outcome = app.with_lock("cron", threading.current_thread, ttl=60, on_unavailable="run")
         assert (outcome.unlocked, outcome.value) == (True, main)
         faults.heal()
         app.ready()

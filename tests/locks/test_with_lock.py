@@ -13,7 +13,7 @@ async def test_it_runs_and_returns_the_value(app):
     async def add(a: int, b: int) -> int:
         return a + b
 
-    outcome = await app.with_lock("add", 60, add, 1, 2)
+    outcome = await app.with_lock("add", add, 1, 2, ttl=60)
     assert outcome
     assert outcome.ran
     assert outcome.value == 3
@@ -21,7 +21,7 @@ async def test_it_runs_and_returns_the_value(app):
 
 
 async def test_a_plain_function_runs_in_a_thread(app):
-    outcome = await app.with_lock("thread", 60, threading.current_thread)
+    outcome = await app.with_lock("thread", threading.current_thread, ttl=60)
     assert outcome.value is not threading.main_thread()
 
 
@@ -32,7 +32,7 @@ async def test_taken_is_a_skip_at_once(app, rival):
         ran.append(1)
 
     async with rival.lock("cron"):
-        outcome = await app.with_lock("cron", 60, work)
+        outcome = await app.with_lock("cron", work, ttl=60)
     assert not outcome
     assert outcome.skipped
     assert not outcome.ran
@@ -44,7 +44,7 @@ async def test_what_the_function_raises_is_raised_and_the_lock_released(app):
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
-        await app.with_lock("fails", 60, fail)
+        await app.with_lock("fails", fail, ttl=60)
     assert await app.locks() == []
 
 
@@ -54,7 +54,7 @@ async def test_loss_is_an_outcome(app, clock):
         await app._store.leases.release([lease])
         await clock.sleep(1000)
 
-    task = asyncio.create_task(app.with_lock("lost", 10, work))
+    task = asyncio.create_task(app.with_lock("lost", work, ttl=10))
     await clock.advance(20)
     outcome = await task
     assert not outcome
@@ -68,7 +68,7 @@ async def test_the_loss_of_another_lock_inside_is_an_error(app, clock):
             await app._store.leases.release([hold._kept.lease])
             await clock.sleep(1000)
 
-    task = asyncio.create_task(app.with_lock("outer", 10, work))
+    task = asyncio.create_task(app.with_lock("outer", work, ttl=10))
     await clock.advance(20)
     with pytest.raises(LeaseLost, match="inner"):
         await task
@@ -80,7 +80,7 @@ async def test_an_unreachable_store_fails_closed_unless_asked_otherwise(app, fau
         return "done"
 
     faults.lose_request("acquire", times=1000)
-    task = asyncio.create_task(app.with_lock("down", 10, work, on_unavailable=choice))
+    task = asyncio.create_task(app.with_lock("down", work, ttl=10, on_unavailable=choice))
     await clock.advance(5)
     if choice == "raise":
         with pytest.raises(StoreUnavailable):
@@ -94,7 +94,7 @@ async def test_an_unreachable_store_fails_closed_unless_asked_otherwise(app, fau
 
 async def test_an_unknown_choice_is_refused(app):
     with pytest.raises(ConfigError, match="on_unavailable"):
-        await app.with_lock("x", 10, print, on_unavailable="maybe")
+        await app.with_lock("x", print, ttl=10, on_unavailable="maybe")
 
 
 @pytest.mark.parametrize("kind", INTERRUPTS)
@@ -109,13 +109,13 @@ async def test_an_interrupt_of_the_function_is_raised_and_the_lock_released(app,
         raise error
 
     with pytest.raises(type(error)):
-        await app.with_lock("fails", 60, fail_on_the_loop if is_async else fail)
+        await app.with_lock("fails", fail_on_the_loop if is_async else fail, ttl=60)
     assert await app.locks() == []
 
 
 async def test_a_plain_function_that_raises_stop_iteration_hangs_nobody(app):
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await app.with_lock("fails", 60, lambda: next(iter(())))
+        await app.with_lock("fails", lambda: next(iter(())), ttl=60)
     with pytest.raises(OnceFailed, match="StopIteration"):
         await app.once("fails", lambda: next(iter(())))
     assert await app.locks() == []

@@ -100,7 +100,7 @@ async def order(url: str, namespace: str, table: str, moment: str) -> None:
     async with app, connected(url) as connection:
         await execute(connection, "BEGIN")
         await execute(connection, accounts.insert % "order")
-        job = await accounts.book.bind(connection).enqueue()
+        job = await accounts.book.within(connection).enqueue()
         tell("enqueued", job=job.id)
         if moment == "before":
             die()

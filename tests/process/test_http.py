@@ -122,7 +122,7 @@ async def settled(service: Service, addresses: dict[int, set[str]]) -> Counter[i
     async with service.site.app() as app:
 
         async def is_done() -> bool:
-            return not await app.counts()
+            return not await app.queues()
 
         await wait_until_async(is_done, 3 * SIZE.patience, "all jobs are done")
         jobs, cursor = [], None

@@ -69,9 +69,9 @@ async def test_a_service_starts_without_its_store(shop: Workshop, server: Valkey
     async with Tenure(shop.site.url, namespace=shop.site.namespace, connect="lazy") as app:
         with pytest.raises(StoreUnavailable):
             await app.locks()
-        outcome = await app.with_lock("cron", 5, lambda: 7, on_unavailable="run")
+        outcome = await app.with_lock("cron", lambda: 7, ttl=5, on_unavailable="run")
         assert (outcome.unlocked, outcome.value) == (True, 7)
         await asyncio.to_thread(server.start)
         async with asyncio.timeout(SIZE.patience):
             await app.ready()
-        assert await app.with_lock("cron", 5, lambda: 7, on_unavailable="run")
+        assert await app.with_lock("cron", lambda: 7, ttl=5, on_unavailable="run")

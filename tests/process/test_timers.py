@@ -24,7 +24,7 @@ async def test_each_tick_runs_at_most_once_while_a_replica_dies(site: Site, tmp_
         one.terminate()
         assert one.wait(SIZE.patience) == 0, one.story()
     async with app_of(site, ledger) as app:
-        history = await app.timers["chime"].history(100)
+        history = await app.timer_handle("chime").history(100)
     ran = Counter(line.number for line in ledger.read("chimed"))
     assert max(ran.values()) == 1
     assert ticks_of(history) >= set(ran)

@@ -123,12 +123,12 @@ async def test_spoiled_records_harm_nobody(
             await app.recover()
             await app.prune_jobs()
             assert await app.replicas() == []
-            assert all(not one.running for one in await app.counts())
+            assert all(not one.running for one in await app.queues())
 
 
 async def look_at(app: Tenure) -> None:
     """Ask for everything that operators ask for."""
-    await app.counts()
+    await app.queues()
     for state in STATES:
         for job in await app.jobs(state=state, limit=200):
             told = f"{job!r} {job.error} {job.trace} {job.history} {job.created} {job.due}"

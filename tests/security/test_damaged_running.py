@@ -109,7 +109,7 @@ async def test_a_worker_frees_the_slot_and_runs_the_next_job(
                 return replica.held == 0
 
             await wait_until_async(is_idle, SIZE.patience, "nothing runs")
-            assert not any(queue.running for queue in await app.counts())
+            assert not any(queue.running for queue in await app.queues())
             await app.jobs()
             assert [(one.kind, one.name) for one in store.damage] == [("job", job.id)]
     told = [line for line in caplog.messages if job.id in line]

@@ -55,7 +55,7 @@ async def test_hostile_names_of_queues_tasks_and_tags_are_kept_and_found(real_wo
         for name, id_ in list(zip(NAMES, ids, strict=True))[::4]:
             for wanted in ({"queue": name}, {"task": name}, {"tag": name}):
                 assert [job.id for job in await app.jobs(**wanted)] == [id_], wanted
-        counts = {one.queue: one.waiting for one in await app.counts()}
+        counts = {one.queue: one.waiting for one in await app.queues()}
         assert counts == {"canary": 1, **dict.fromkeys(NAMES, 1)}
         await app.pause_queue(NAMES[2])
         await app.resume_queue(NAMES[2])

@@ -73,7 +73,7 @@ async def pause_timer(app: Tenure, reason: str) -> None:
     async def poll() -> None: ...
 
     async with app.worker():
-        await app.timers["poll"].pause(reason)
+        await app.timer_handle("poll").pause(reason=reason)
 
 
 async def once_failing(app: Tenure, text: str) -> None:
@@ -94,6 +94,7 @@ CALLS: dict[str, Callable[[Tenure, str], Awaitable[Any]]] = {
     "tag": lambda app, text: enqueue(app, tags=[text]),
     "filter": lambda app, text: app.jobs(tag=text),
     "paused queue": lambda app, text: app.pause_queue(text),
+    "reason of a paused queue": lambda app, text: app.pause_queue("q", reason=text),
     "reason of a cancel": cancel,
     "progress": progress,
     "error": lambda app, text: fail(app, lambda: ValueError(text)),
@@ -102,7 +103,7 @@ CALLS: dict[str, Callable[[Tenure, str], Awaitable[Any]]] = {
         app, lambda: Problem(422, text, detail=text, all=[{text: text}])
     ),
     "paused timer": pause_timer,
-    "freeze": lambda app, text: app.freeze(text),
+    "paused timers": lambda app, text: app.pause_timers(reason=text),
     "id of a job": lambda app, text: app.job(text),
 }
 

@@ -9,7 +9,6 @@ import tenure
 from tenure import ConfigError, TimerBusy, TimerNotFound, blocking
 from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling
-from tenure.timers import Timers
 from tests.jobs.test_blocking_jobs import Shop, working
 from tests.rig.waiting import wait_until
 
@@ -49,41 +48,35 @@ def registered(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
 
 
 def test_the_facade_has_all_that_timers_have(sync):
-    for ours, theirs in (
-        (blocking.TimerHandle, tenure.TimerHandle),
-        (blocking.Timers, Timers),
-    ):
-        names = {name for name in dir(theirs) if not name.startswith("_")} - {"jobs", "store"}
-        assert names <= set(dir(ours))
-    timer = sync.timers["sweep"]
+    names = {name for name in dir(tenure.TimerHandle) if not name.startswith("_")}
+    assert names <= set(dir(blocking.TimerHandle))
+    timer = sync.timer_handle("sweep")
     assert (timer.name, repr(timer)) == ("sweep", "<Timer 'sweep'>")
 
 
 def test_those_that_are_declared(sync):
-    assert (list(sync.timers), len(sync.timers)) == (["sweep", "yearly"], 2)
-    assert "sweep" in sync.timers
-    assert "nope" not in sync.timers
+    assert sync.timer_names == ("sweep", "yearly")
     # Opening an app makes nothing known.
-    assert sync.timers.all() == []
+    assert sync.timers() == []
 
 
 def test_ticks_run_and_are_remembered(shop, sync):
     with working(shop):
 
         def ran() -> bool:
-            known = [one.name for one in sync.timers.all()]
-            done = "sweep" in known and sync.timers["sweep"].history()
+            known = [one.name for one in sync.timers()]
+            done = "sweep" in known and sync.timer_handle("sweep").history()
             return bool(done) and done[0].outcome == "succeeded"
 
         wait_until(ran, 20, "it has run")
-    [newest] = sync.timers["sweep"].history(1)
+    [newest] = sync.timer_handle("sweep").history(1)
     assert isinstance(newest, tenure.TickRecord)
-    assert sync.timers["sweep"].info().previous is not None
+    assert sync.timer_handle("sweep").info().previous is not None
 
 
 def test_pausing_and_resuming(registered):
-    timer = registered.timers["sweep"]
-    timer.pause("migration", until=timedelta(hours=2))
+    timer = registered.timer_handle("sweep")
+    timer.pause(reason="migration", until=timedelta(hours=2))
     pause = timer.info().pause
     assert pause.reason == "migration"
     assert timedelta(minutes=119) < pause.until - pause.since <= timedelta(hours=2)
@@ -97,34 +90,34 @@ def test_pausing_and_resuming(registered):
 
 
 def test_freezing_everything(registered):
-    assert registered.timers.frozen() is None
-    registered.freeze("release", until="30m")
-    assert registered.timers.frozen().reason == "release"
-    assert registered.unfreeze()
-    assert not registered.unfreeze()
+    assert registered.timers_paused() is None
+    registered.pause_timers(reason="release", until="30m")
+    assert registered.timers_paused().reason == "release"
+    assert registered.resume_timers()
+    assert not registered.resume_timers()
 
 
 def test_a_trigger_is_a_job(shop, registered):
-    registered.timers["yearly"].pause()
-    job = registered.timers["yearly"].trigger()
+    registered.timer_handle("yearly").pause()
+    job = registered.timer_handle("yearly").trigger()
     assert isinstance(job, blocking.Job)
     assert (job.task, job.state) == ("send", "waiting")
     with pytest.raises(TimerBusy, match="overlap"):
-        registered.timers["yearly"].trigger()
+        registered.timer_handle("yearly").trigger()
     with working(shop):
         assert job.result(timeout=20).user == 7
-    assert registered.timers["yearly"].history()[0].reason == "triggered"
+    assert registered.timer_handle("yearly").history()[0].reason == "triggered"
 
 
 def test_what_comes_next(registered):
-    first, *_, last = registered.timers["yearly"].preview(3)
+    first, *_, last = registered.timer_handle("yearly").preview(3)
     assert (first.month, first.day, last.year - first.year) == (1, 1, 2)
-    [sweep, yearly] = registered.timers.all()
+    [sweep, yearly] = registered.timers()
     assert (sweep.name, yearly.kind, yearly.next) == ("sweep", "schedule", first)
 
 
 def test_what_is_not_there_is_not_found(sync):
-    timer = sync.timers["nope"]
+    timer = sync.timer_handle("nope")
     for call in (timer.info, timer.pause, timer.resume, timer.trigger, timer.preview):
         with pytest.raises(TimerNotFound, match="'nope'"):
             call()

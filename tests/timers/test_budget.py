@@ -140,7 +140,7 @@ async def test_a_triggered_run_starts_though_all_slots_of_jobs_are_taken(app, cl
     async with app.worker(concurrency=1):
         await app.enqueue_many(long.request() for _ in range(3))
         await clock.advance(1)
-        run = await app.timers["sync"].trigger()
+        run = await app.timer_handle("sync").trigger()
         await clock.advance(6)
         assert (await run.refresh()).state == "succeeded"
 
@@ -190,7 +190,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_a_slot_never_starts(ap
     async with app.worker(timer_concurrency=1):
         await clock.advance(1)
         await app.pause_queue("@timers")
-        runs = [await app.timers[name].trigger() for name in NAMES[:3]]
+        runs = [await app.timer_handle(name).trigger() for name in NAMES[:3]]
         await app.resume_queue("@timers")
         await clock.advance(0.1)
         assert [(await run.refresh()).state for run in runs] == ["running"] * 3
@@ -212,7 +212,7 @@ async def test_runs_that_wait_for_a_slot_are_dropped_when_their_worker_is_taken_
     async with app.worker(timer_concurrency=1) as worker:
         await clock.advance(1)
         await app.pause_queue("@timers")
-        runs = [await app.timers[name].trigger() for name in NAMES[:3]]
+        runs = [await app.timer_handle(name).trigger() for name in NAMES[:3]]
         beats = faults.calls["beat"]
         while faults.calls["beat"] == beats:
             await clock.advance(0.01)
@@ -237,7 +237,7 @@ async def test_runs_that_cannot_start_here_go_back_to_workers_with_slots(make, c
         await clock.advance(1)
         await full.pause_queue("@timers")
         for name in NAMES[:3]:
-            await full.timers[name].trigger()
+            await full.timer_handle(name).trigger()
         await full.resume_queue("@timers")
         await clock.advance(0.1)
         assert crowd.inside == 1
@@ -260,7 +260,7 @@ async def test_a_worker_for_timers_only_starts_a_triggered_run_at_once(app, cloc
     crowd.declare(app, "sync", every="1d")
     async with app.worker(timers="only"):
         await clock.advance(7.3)
-        await app.timers["sync"].trigger()
+        await app.timer_handle("sync").trigger()
         await clock.advance(0.1)
         assert crowd.ran == {"sync": 1}
 

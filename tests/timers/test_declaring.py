@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure import ConfigError, Tenure, TimerNotFound, daily, weekdays, weekends, window
+from tenure import ConfigError, Tenure, TimerNotFound, blackout
 
 
 @pytest.fixture
@@ -43,25 +43,31 @@ def unopened() -> Tenure:
         ({"every": "1m", "catch_up": "some"}, "catch_up must be one of"),
         ({"every": "1m", "on_crash": "ignore"}, "on_crash must be 'record' or 'rerun'"),
         ({"every": "1m", "retry": -1}, "retry must be how often"),
-        ({"every": "1m", "max_run_time": 0}, "max_run_time"),
+        ({"every": "1m", "timeout": 0}, "timeout"),
         ({"every": "1m", "jitter": -1}, "jitter"),
         ({"every": "1m", "after": "start"}, "after must be one of 'completion'"),
         ({"cron": "@daily", "after": "completion"}, "every="),
         ({"every": "1m", "after": "completion", "limit": 2}, "leave out"),
         ({"every": "1m", "blackout": ["22:00-06:00"]}, "weekdays"),
-        ({"every": "1m", "blackout": "22:00-06:00"}, "blackout=[daily('22:00-06:00')]?"),
-        ({"every": "1m", "blackout": daily("22:00-06:00")}, "Put this one into [ ]"),
+        ({"every": "1m", "blackout": "22:00-06:00"}, "blackout=[blackout.daily('22:00-06:00')]?"),
+        ({"every": "1m", "blackout": blackout.daily("22:00-06:00")}, "Put this one into [ ]"),
         ({"every": "1m", "blackout": 5}, "blackout takes a list"),
-        ({"every": "1m", "timeout": "5s"}, "Did you mean 'max_run_time'?"),
+        ({"every": "1m", "max_runtime": "5s"}, "Did you mean 'timeout'?"),
         ({"every": "1m", "timezone": "UTC"}, "Did you mean 'tz'?"),
         ({"evry": "1m"}, "timer has no option 'evry'. Did you mean 'every'?"),
         ({"every": "1m", "colour": "red"}, "There are every, cron, tz, name"),
         (
-            {"every": "1m", "blackout": [daily("00:00-12:00"), daily("12:00-24:00")]},
+            {
+                "every": "1m",
+                "blackout": [blackout.daily("00:00-12:00"), blackout.daily("12:00-24:00")],
+            },
             "cover everything",
         ),
         (
-            {"every": "1m", "blackout": [weekdays("00:00-24:00"), weekends("00:00-24:00")]},
+            {
+                "every": "1m",
+                "blackout": [blackout.weekdays("00:00-24:00"), blackout.weekends("00:00-24:00")],
+            },
             "cover everything",
         ),
         ({"every": "1m", "renamed_from": "work"}, "itself"),
@@ -76,7 +82,7 @@ def test_what_cannot_work_is_refused(unopened: Tenure, options: dict, words: str
         async def work() -> None: ...
 
     assert str(refused.value).endswith((".", "?"))
-    assert len(unopened.timers) == 0
+    assert len(unopened.timer_names) == 0
 
 
 def test_two_timers_cannot_share_a_name(unopened: Tenure):
@@ -85,8 +91,8 @@ def test_two_timers_cannot_share_a_name(unopened: Tenure):
 
     with pytest.raises(ConfigError, match="already"):
         unopened.timer(every="1s", name="work")(lambda: None)
-    assert list(unopened.timers) == ["work"]
-    assert "work" in unopened.timers
+    assert list(unopened.timer_names) == ["work"]
+    assert "work" in unopened.timer_names
 
 
 def test_a_rule_has_a_name(unopened: Tenure):
@@ -98,7 +104,7 @@ def test_a_rule_has_a_name(unopened: Tenure):
     for rule, form in (("5s", "every='5s'"), (5, "every=5"), ("*/5 * * * *", "cron='*/5 * * * *'")):
         with pytest.raises(ConfigError, match=re.escape(f"by name: @app.timer({form}), not")):
             unopened.timer(rule)
-    assert len(unopened.timers) == 0
+    assert len(unopened.timer_names) == 0
 
 
 def test_a_task_is_no_timer(unopened: Tenure):
@@ -114,7 +120,7 @@ def test_a_task_is_no_timer(unopened: Tenure):
         @unopened.timer(every="1s")
         async def other() -> None: ...
 
-    assert (unopened.tasks, list(unopened.timers)) == (("@other", "work"), ["other"])
+    assert (unopened.task_names, unopened.timer_names) == (("@other", "work"), ("other",))
 
 
 def test_a_former_name_is_nobodys(unopened: Tenure):
@@ -126,7 +132,7 @@ def test_a_former_name_is_nobodys(unopened: Tenure):
         unopened.timer(every="1s", name="older")(lambda: None)
     with pytest.raises(ConfigError, match="'third' and 'new' both say renamed_from='old'"):
         unopened.timer(every="1s", name="third", renamed_from="old")(lambda: None)
-    assert list(unopened.timers) == ["before", "new"]
+    assert list(unopened.timer_names) == ["before", "new"]
 
 
 async def test_what_is_declared_too_late_is_refused(make):
@@ -141,7 +147,7 @@ async def test_what_is_declared_too_late_is_refused(make):
         with pytest.raises(ConfigError, match="would never learn of 'report'"):
             app.schedule(report, every="1s")
     app.timer(every="1s", name="in time")(lambda: None)
-    assert list(app.timers) == ["in time"]
+    assert list(app.timer_names) == ["in time"]
 
 
 async def test_modules_that_a_worker_imports_are_in_time(
@@ -156,17 +162,21 @@ async def test_modules_that_a_worker_imports_are_in_time(
     monkeypatch.syspath_prepend(tmp_path)
     app = importlib.import_module("own_app").app
     async with app, app.worker():
-        assert list(app.timers) == ["sweep"]
+        assert list(app.timer_names) == ["sweep"]
 
 
 async def test_a_timer_that_no_worker_has_run_is_told_from_an_unknown_one(make):
     app = await make()
     app.timer(every="1s", name="work")(lambda: None)
-    for call in (app.timers["work"].info, app.timers["work"].pause, app.timers["work"].trigger):
+    for call in (
+        app.timer_handle("work").info,
+        app.timer_handle("work").pause,
+        app.timer_handle("work").trigger,
+    ):
         with pytest.raises(TimerNotFound, match=r"'work' is declared here, but no worker.*app.run"):
             await call()
     with pytest.raises(TimerNotFound, match="the store knows no timer or schedule 'other'"):
-        await app.timers["other"].info()
+        await app.timer_handle("other").info()
 
 
 def test_a_handler_takes_a_tick_or_nothing(unopened: Tenure):
@@ -181,10 +191,10 @@ def test_a_handler_takes_a_tick_or_nothing(unopened: Tenure):
 
 def test_windows_need_zones():
     with pytest.raises(ConfigError, match="time zone"):
-        window(datetime(2026, 1, 1), datetime(2026, 1, 2))  # noqa: DTZ001 - that is the mistake
+        blackout.window(datetime(2026, 1, 1), datetime(2026, 1, 2))  # noqa: DTZ001 - that is the mistake
     with pytest.raises(ConfigError, match="after"):
         now = datetime(2026, 1, 1, tzinfo=UTC)
-        window(now, now - timedelta(days=1))
+        blackout.window(now, now - timedelta(days=1))
 
 
 def test_a_schedule_says_itself_when_its_jobs_run(unopened: Tenure):
@@ -238,7 +248,7 @@ def test_a_bound_method_may_be_a_timer(unopened: Tenure):
         async def poll(self) -> None: ...
 
     unopened.timer(every="60s")(Service().poll)
-    assert "poll" in unopened.timers._plans
+    assert "poll" in unopened.timer_names
 
 
 def declared(app: Tenure, every: str) -> None:
@@ -255,7 +265,7 @@ def test_a_notebook_may_run_a_cell_again(unopened: Tenure, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     declared(unopened, "60s")
     declared(unopened, "90s")
-    rules = {name: plan.definition.rule for name, plan in unopened.timers._plans.items()}
+    rules = {name: plan.definition.rule for name, plan in unopened._plans.items()}
     assert {name: rule.period_us for name, rule in rules.items()} == {
         "poll": 90_000_000,
         "report": 90_000_000,

@@ -63,7 +63,7 @@ def notes(runs: Runs, clock: ManualClock, body: float = 0.0, **options: Any):
 
 async def history_of(replica: Replica) -> list[tuple[str, str, int]]:
     """Return the history, oldest line first."""
-    lines = await replica.app.timers["work"].history()
+    lines = await replica.app.timer_handle("work").history()
     return [(line.outcome, line.reason, line.ticks) for line in lines[::-1]]
 
 

@@ -20,13 +20,13 @@ async def test_a_pause_skips_ticks_until_it_ends(store: Store, clock: ManualCloc
     fleet = Fleet(store, clock, notes_ticks())
     async with fleet.running(2):
         await clock.advance(2.5)
-        timer = fleet.replicas[0].app.timers["work"]
-        await timer.pause("migration", until="3s")
+        timer = fleet.replicas[0].app.timer_handle("work")
+        await timer.pause(reason="migration", until="3s")
         await clock.advance(5)
         assert sorted(fleet.ran) == [BEGIN + 1, BEGIN + 2, BEGIN + 6, BEGIN + 7]
         skipped = (await timer.history())[2]
         assert (skipped.reason, skipped.ticks) == ("paused", 3)
-        await timer.pause("for good")
+        await timer.pause(reason="for good")
         await clock.advance(10)
         info = await timer.info()
         assert info.pause is not None
@@ -41,7 +41,7 @@ async def test_a_pause_survives_a_deploy(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks())
     async with fleet.running(1):
         await clock.advance(1.5)
-        await fleet.replicas[0].app.timers["work"].pause()
+        await fleet.replicas[0].app.timer_handle("work").pause()
     async with fleet.running(1):
         await clock.advance(5)
     assert sorted(fleet.ran) == [BEGIN + 1]
@@ -52,11 +52,11 @@ async def test_everything_is_frozen_at_once(store: Store, clock: ManualClock):
     async with fleet.running(2):
         app = fleet.replicas[0].app
         until = as_datetime(clock.wall()) + timedelta(seconds=5)
-        await app.freeze("release", until=until)
+        await app.pause_timers(reason="release", until=until)
         await clock.advance(3.5)
         assert not fleet.ran
-        assert await app.unfreeze()
-        assert not await app.unfreeze()
+        assert await app.resume_timers()
+        assert not await app.resume_timers()
         await clock.advance(1)
     assert sorted(fleet.ran) == [BEGIN + 4]
 
@@ -65,7 +65,7 @@ async def test_a_trigger_runs_once_also_while_paused(store: Store, clock: Manual
     fleet = Fleet(store, clock, notes_ticks(every="1h"))
     async with fleet.running(2):
         await clock.advance(1)
-        timer = fleet.replicas[0].app.timers["work"]
+        timer = fleet.replicas[0].app.timer_handle("work")
         await timer.pause()
         job = await timer.trigger()
         await clock.advance(6)
@@ -109,7 +109,7 @@ async def test_what_waits_under_an_old_name_runs_under_the_new_one(
     async with Fleet(store, clock, notes_ticks(every="1h", name="before")).running(1):
         await clock.advance(1)
     async with Tenure(store) as app:
-        triggered = await app.timers["before"].trigger()
+        triggered = await app.timer_handle("before").trigger()
         new = Fleet(store, clock, notes_ticks(every="1h", name="after", renamed_from="before"))
         async with new.running(1):
             await clock.advance(5)
@@ -127,7 +127,7 @@ async def test_opening_an_app_fires_nothing(make, clock: ManualClock):
 
     await clock.advance(10)
     assert not ran
-    assert await app.timers.all() == []
+    assert await app.timers() == []
 
 
 async def test_timers_run_once_per_process(make):
@@ -190,7 +190,7 @@ async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock
     others = Fleet(store, clock, notes_ticks(every="1h", name="new"))
     async with others.running(1):
         await clock.advance(300)
-        assert [one.name for one in await others.replicas[0].app.timers.all()] == ["new"]
+        assert [one.name for one in await others.replicas[0].app.timers()] == ["new"]
 
 
 async def test_who_yields_to_another_definition_says_so(
@@ -219,7 +219,7 @@ async def test_a_look_at_all_timers_says_how_the_last_run_ended(store: Store, cl
     fleet = Fleet(store, clock, declare)
     async with fleet.running(1):
         await clock.advance(11)
-        (info,) = await fleet.replicas[0].app.timers.all()
+        (info,) = await fleet.replicas[0].app.timers()
     assert info.latest is not None
     assert (info.latest.outcome, info.latest.reason) == ("failed", "error")
 
@@ -228,7 +228,7 @@ async def test_a_rest_counts_from_the_end_of_a_run(store: Store, clock: ManualCl
     fleet = Fleet(store, clock, notes_ticks(3.0, every="10s", after="completion"))
     async with fleet.running(1):
         await clock.advance(0.5)
-        timer = fleet.replicas[0].app.timers["work"]
+        timer = fleet.replicas[0].app.timer_handle("work")
         info = await timer.info()
         assert info.rule == "10 s after each run"
         begins = info.next
@@ -251,7 +251,7 @@ async def test_who_is_busy_says_with_what(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(100, every="1m"))
     async with fleet.running(1):
         await clock.advance(61)
-        timer = fleet.replicas[0].app.timers["work"]
+        timer = fleet.replicas[0].app.timer_handle("work")
         (ran,) = await timer.history()
         with pytest.raises(TimerBusy, match=rf"\(overlap\): job {ran.job}, running\. Try again"):
             await timer.trigger()
@@ -263,7 +263,7 @@ async def test_a_timer_says_when_it_was_last_heard_of(store: Store, clock: Manua
         await clock.advance(1)
     await clock.advance(30)
     async with fleet.replicas[0].app as app:
-        info = await app.timers["work"].info()
+        info = await app.timer_handle("work").info()
     assert info.is_declared, "a minute has not passed"
     assert 30 <= seconds_of(as_datetime(clock.wall())) - seconds_of(info.declared) <= 32
 
@@ -273,7 +273,7 @@ async def test_a_changed_option_keeps_the_ticks_that_were_missed(store: Store, c
     async with first.running(1):
         await clock.advance(11)
     clock.shift(26)
-    changed = Fleet(store, clock, notes_ticks(every="10s", catch_up="all", max_run_time="5s"))
+    changed = Fleet(store, clock, notes_ticks(every="10s", catch_up="all", timeout="5s"))
     async with changed.running(1):
         await clock.advance(2)
     assert sorted(changed.ran) == [BEGIN + 20, BEGIN + 30]
@@ -300,7 +300,7 @@ async def test_what_is_done_to_an_old_name_is_refused(store: Store, clock: Manua
         async with Fleet(store, clock, declare).running(1):
             await clock.advance(1)
     async with Tenure(store) as app:
-        before = app.timers["before"]
+        before = app.timer_handle("before")
         for act in (before.pause, before.resume, before.trigger):
             with pytest.raises(
                 ConfigError, match=f"'before' is called 'after' now; {act.__name__}"

@@ -31,7 +31,7 @@ async def test_cancel_previous_runs_every_tick(store: Store, clock: ManualClock)
     fleet = Fleet(store, clock, notes_ticks(100, every="10s", overlap="cancel_previous"))
     async with fleet.running(1):
         await clock.advance(35)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 10, BEGIN + 20, BEGIN + 30]
     assert [one.outcome for one in history] == ["running", "cancelled", "cancelled"]
 
@@ -110,7 +110,7 @@ async def test_ticks_that_nobody_ran(
     clock.shift(away)
     async with fleet.running(2):
         await clock.advance(60)
-        history = await fleet.replicas[-1].app.timers["work"].history(100)
+        history = await fleet.replicas[-1].app.timer_handle("work").history(100)
     assert sorted(fleet.ran) == [BEGIN + one for one in (60, *expected)]
     assert sum(one.ticks for one in history) == (135 + away) // 60
 
@@ -134,7 +134,7 @@ async def test_what_is_made_up_for_keeps_to_the_limit(store: Store, clock: Manua
     clock.shift(9 * 60)
     async with fleet.running(2):
         await clock.advance(49)
-        history = await fleet.replicas[-1].app.timers["work"].history(100)
+        history = await fleet.replicas[-1].app.timer_handle("work").history(100)
     assert most == 2
     assert sorted(fleet.ran) == [BEGIN + 60, BEGIN + 120]
     assert {one.reason for one in history if one.outcome == "skipped"} == {"limit"}
@@ -147,7 +147,7 @@ async def test_too_late_is_not_made_up_for(store: Store, clock: ManualClock):
     clock.shift(3600 - BEGIN % 3600 + 360)
     async with fleet.running(1):
         await clock.advance(1)
-        (record,) = await fleet.replicas[-1].app.timers["work"].history()
+        (record,) = await fleet.replicas[-1].app.timer_handle("work").history()
     assert (record.outcome, record.reason) == ("missed", "late")
     assert not fleet.ran
 
@@ -197,7 +197,7 @@ async def test_a_run_that_asks_for_a_pause_gets_it(store: Store, clock: ManualCl
     fleet = Fleet(store, clock, declare)
     async with fleet.running(1):
         await clock.advance(1100)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     # The third pause would end after the next tick, which is a run of its own.
     assert [later - earlier for earlier, later in pairwise(tries)] == [60, 30]
     assert (history[0].outcome, history[0].error) == ("failed", "Retry: asked to run again")
@@ -218,7 +218,7 @@ async def test_retries_end_with_the_next_tick(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, declare)
     async with fleet.running(1):
         await clock.advance(28.5)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert tries == [(10, 1), (10, 2), (10, 3), (10, 4), (20, 1), (20, 2), (20, 3)]
     assert (history[1].outcome, history[1].reason) == ("failed", "error")
     assert "ValueError" in history[1].error
@@ -229,10 +229,10 @@ async def test_retries_end_with_the_next_tick(store: Store, clock: ManualClock):
 
 
 async def test_a_run_that_takes_too_long_is_cancelled(store: Store, clock: ManualClock):
-    fleet = Fleet(store, clock, notes_ticks(100, every="10s", max_run_time="3s"))
+    fleet = Fleet(store, clock, notes_ticks(100, every="10s", timeout="3s"))
     async with fleet.running(1):
         await clock.advance(29)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 10, BEGIN + 20]
     assert {(one.outcome, one.reason) for one in history} == {("failed", "timeout")}
 
@@ -263,7 +263,7 @@ async def test_after_an_outage_the_newest_tick_runs(store: Store, clock: ManualC
         await clock.advance(60 * minutes - 40)
         fleet.replicas[0].faults.heal()
         await clock.advance(2)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 60 * minutes]
     outcomes = [(one.outcome, one.ticks) for one in history]
     assert outcomes == [("succeeded", 1), ("missed", minutes - 1)]
@@ -275,7 +275,7 @@ async def test_a_plain_function_is_not_called_again_after_it_was_stopped(
     tries: list[int] = []
 
     def declare(app: Tenure, _: Replica) -> None:
-        @app.timer(every="1h", retry=Backoff(max_attempts=9, base=20, factor=1), max_run_time="30s")
+        @app.timer(every="1h", retry=Backoff(max_attempts=9, base=20, factor=1), timeout="30s")
         def work(tick: Tick) -> None:
             tries.append(tick.attempt)
             raise ValueError
@@ -287,7 +287,7 @@ async def test_a_plain_function_is_not_called_again_after_it_was_stopped(
         for _ in range(5):
             await asyncio.sleep(0.01)
             await clock.advance(20)
-        (record,) = await fleet.replicas[0].app.timers["work"].history()
+        (record,) = await fleet.replicas[0].app.timer_handle("work").history()
     assert tries == [1, 2]
     assert record.outcome == "failed"
 
@@ -315,16 +315,16 @@ async def test_a_plain_function_that_waits_for_its_next_try_can_be_cancelled(
             return (await app.job(runs[0])).is_finished
 
         await wait_until_async(has_ended, 10)
-        (record,) = await app.timers["work"].history()
+        (record,) = await app.timer_handle("work").history()
     assert (len(runs), record.outcome, record.reason) == (1, "cancelled", "not today")
     assert clock.wall() / 1e6 % 3600 < 1200
 
 
 async def test_the_time_of_a_run_does_not_count_its_jitter(store: Store, clock: ManualClock):
-    fleet = Fleet(store, clock, notes_ticks(2, every="1m", jitter="50s", max_run_time="3s"))
+    fleet = Fleet(store, clock, notes_ticks(2, every="1m", jitter="50s", timeout="3s"))
     async with fleet.running(1):
         await clock.advance(300)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert {one.outcome for one in history[1:]} == {"succeeded"}
 
 

@@ -32,7 +32,7 @@ async def test_a_tick_during_a_run_is_skipped_and_recorded(store: Store, clock: 
     fleet = Fleet(store, clock, notes_ticks(2.5))
     async with fleet.running(3):
         await clock.advance(9.9)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 1, BEGIN + 4, BEGIN + 7]
     assert [(one.outcome, one.reason, one.ticks) for one in history] == [
         ("skipped", "overlap", 2),
@@ -54,7 +54,7 @@ async def test_a_killed_replica_costs_no_tick_of_the_others(store: Store, clock:
         await clock.advance(10.5)
         worker._running.cancel()  # nothing is settled, nobody leaves
         await clock.advance(30)
-        history = await fleet.replicas[0].app.timers["work"].history(100)
+        history = await fleet.replicas[0].app.timer_handle("work").history(100)
     assert max(fleet.ran.values()) == 1
     ticks = {seconds_of(one.nominal) for one in history if one.ticks == 1}
     assert set(range(BEGIN + 1, BEGIN + 41)) - set(fleet.ran) <= ticks
@@ -83,7 +83,7 @@ async def test_a_run_that_is_lost_is_recorded_and_not_repeated(store: Store, clo
     victim.faults.lose_request("beat", times=10_000)
     async with fleet.running(1):
         await clock.advance(60)
-        (record,) = await fleet.replicas[1].app.timers["work"].history()
+        (record,) = await fleet.replicas[1].app.timer_handle("work").history()
         assert (record.outcome, record.reason) == ("failed", "lost")
         assert fleet.replicas[1].ran == []
         worker._running.cancel()
@@ -128,7 +128,7 @@ async def test_a_lost_reply_costs_nothing(store: Store, clock: ManualClock, call
         for replica in fleet.replicas:
             replica.faults.heal()
         await clock.advance(0.5)
-        info = await fleet.replicas[0].app.timers["work"].info()
+        info = await fleet.replicas[0].app.timer_handle("work").info()
     assert fleet.ran == Counter(range(BEGIN + 1, BEGIN + 21))
     assert info.running == 0
 

@@ -85,8 +85,8 @@ async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
         await clock.advance(32)
         fleet.replicas[0].faults.heal()
         await clock.advance(20)
-        history = await fleet.replicas[0].app.timers["work"].history()
-        info = await fleet.replicas[0].app.timers["work"].info()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
+        info = await fleet.replicas[0].app.timer_handle("work").info()
     assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
     assert [tick.unlocked for tick in ticks] == [False, True, True, True, False, False]
     assert [(one.outcome, one.reason, one.ticks) for one in history] == [
@@ -108,7 +108,7 @@ async def test_a_tick_that_was_decided_before_its_reply_was_lost_runs_once_here(
         fleet.replicas[0].faults.lose_reply("commit", times=1)
         await clock.advance(20)
         page = await fleet.replicas[0].app.jobs(task="@work")
-        info = await fleet.replicas[0].app.timers["work"].info()
+        info = await fleet.replicas[0].app.timer_handle("work").info()
     assert nominal(ticks) == at(10, 20)
     assert ticks[0].unlocked
     assert [(job.state, job.reason) for job in page][::-1] == [
@@ -146,7 +146,7 @@ async def test_every_replica_records_what_it_ran(store: Store, clock: ManualCloc
         for replica in fleet.replicas:
             replica.faults.heal()
         await clock.advance(5)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     lone = [(line.outcome, line.reason, line.ticks) for line in history[:-1]]
     assert lone == [("ran", "unlocked", 2)] * 2
     assert len({line.replica for line in history[:-1]}) == 2
@@ -174,7 +174,7 @@ async def test_a_record_whose_reply_was_lost_is_not_written_again(
         faults.heal()
         await clock.advance(30)
         assert has_lost
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     lone = [(line.reason, line.ticks) for line in history if line.reason == "unlocked"]
     assert lone == [("unlocked", 2)]
 
@@ -195,7 +195,7 @@ async def test_what_runs_while_a_record_is_written_runs_and_counts_once(
         await clock.advance(10)
         faults.heal()
         await clock.advance(5)
-        history = await fleet.replicas[0].app.timers["work"].history(100)
+        history = await fleet.replicas[0].app.timer_handle("work").history(100)
     assert nominal(ticks) == at(*range(1, 23))
     lines = [line for line in history if line.reason == "unlocked"]
     assert len(lines) > 2
@@ -229,7 +229,7 @@ async def test_what_ran_without_the_store_is_the_previous_run_after_a_restart(
         await clock.advance(32)
         fleet.replicas[0].faults.heal()
         await clock.advance(5)
-        info = await fleet.replicas[0].app.timers["work"].info()
+        info = await fleet.replicas[0].app.timer_handle("work").info()
     assert [info.previous] == [tick.nominal for tick in ticks[-1:]]
     fleet = Fleet(store, clock, declare)
     async with fleet.running(1):
@@ -285,7 +285,7 @@ async def test_another_definition_takes_over_in_an_outage(store: Store, clock: M
             asked = faults.calls - calls
             assert asked["commit"] == 0
             assert asked["read"] <= 4, "only to declare it"
-            history = await newer.replicas[0].app.timers["work"].history()
+            history = await newer.replicas[0].app.timer_handle("work").history()
     assert not [line for line in history if line.reason == "unlocked"]
 
 
@@ -433,7 +433,7 @@ async def test_what_ran_without_the_store_is_recorded_though_its_clock_was_set_b
         clock.step(-30)
         fleet.replicas[0].faults.heal()
         await clock.advance(60)
-        history = await fleet.replicas[0].app.timers["work"].history()
+        history = await fleet.replicas[0].app.timer_handle("work").history()
     assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
     lone = [(line.reason, line.ticks) for line in history if line.reason == "unlocked"]
     assert lone == [("unlocked", 2)]
@@ -446,13 +446,17 @@ async def test_a_pause_holds_without_the_store(store: Store, clock: ManualClock,
     async with fleet.running(1):
         await clock.advance(5)
         app = fleet.replicas[0].app
-        await (app.freeze("release") if is_all else app.timers["work"].pause("release"))
+        await (
+            app.pause_timers(reason="release")
+            if is_all
+            else app.timer_handle("work").pause(reason="release")
+        )
         await clock.advance(10)  # the tick tells of the pause
         cut_off(fleet.replicas[0])
         await clock.advance(30)
         fleet.replicas[0].faults.heal()
         await clock.advance(2)
-        history = await app.timers["work"].history()
+        history = await app.timer_handle("work").history()
     assert ticks == []
     assert [(line.outcome, line.reason, line.ticks) for line in history] == [
         ("skipped", "paused", 4)
@@ -477,7 +481,7 @@ async def test_many_timers_run_without_the_store(store: Store, clock: ManualCloc
     assert len(ran) == 60
 
 
-@pytest.mark.parametrize("options", [{}, {"max_run_time": "3s"}])
+@pytest.mark.parametrize("options", [{}, {"timeout": "3s"}])
 async def test_a_failure_without_the_store_is_logged_and_ends_nothing(
     store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture, options: dict[str, str]
 ):
@@ -522,7 +526,7 @@ async def test_plain_functions_run_without_the_store_too(store: Store, clock: Ma
 
 async def test_a_run_without_the_store_has_its_time_limit(store: Store, clock: ManualClock):
     ticks: list[Tick] = []
-    options = {"on_unavailable": "run", "max_run_time": "3s"}
+    options = {"on_unavailable": "run", "timeout": "3s"}
     fleet = Fleet(store, clock, notes(ticks, clock, seconds=3600, **options))
     async with fleet.running(1):
         await clock.advance(5)

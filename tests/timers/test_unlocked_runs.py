@@ -93,7 +93,7 @@ async def test_a_handler_that_exits_fails_its_run_and_not_the_worker(
         async def work_on_loop() -> None:
             work()
 
-        timer = app.timer(every="10s", on_unavailable="run", max_run_time=limit, name="work")
+        timer = app.timer(every="10s", on_unavailable="run", timeout=limit, name="work")
         timer(work if plain else work_on_loop)
 
     fleet = Fleet(store, clock, declare)
@@ -208,14 +208,14 @@ async def test_a_run_that_ignores_its_time_limit_keeps_its_place(
     store: Store, clock: ManualClock, plain: bool, caplog: pytest.LogCaptureFixture
 ):
     deaf = Deaf()
-    fleet = Fleet(store, clock, deaf.declare(plain=plain, max_run_time="3s"))
+    fleet = Fleet(store, clock, deaf.declare(plain=plain, timeout="3s"))
     async with without_store(fleet, clock) as (_, seen), deaf.until_left():
         await clock.advance(6)
         await wait_until_async(lambda: deaf.began)
         await clock.advance(55)
         assert nominal(deaf.began) == at(10)
         assert of_kind(seen, HandlerStuck) == [HandlerStuck("@deaf", "", "timed out")]
-        assert caplog.text.count("for longer than max_run_time") == 1
+        assert caplog.text.count("for longer than its timeout") == 1
         deaf.let_go()
 
         async def runs_again() -> bool:
@@ -230,7 +230,7 @@ async def test_runs_that_ignore_their_time_limit_keep_their_slots(
     store: Store, clock: ManualClock, plain: bool
 ):
     deaf = Deaf()
-    options = {"plain": plain, "max_run_time": "3s", "overlap": "allow"}
+    options = {"plain": plain, "timeout": "3s", "overlap": "allow"}
     fleet = Fleet(store, clock, deaf.declare(**options))
     async with without_store(fleet, clock, timer_concurrency=2), deaf.until_left():
         await clock.advance(60)
@@ -249,7 +249,7 @@ async def test_a_tick_is_skipped_while_a_run_without_the_store_is_unfinished(
         replica.faults.heal()
         await clock.advance(31)
         assert nominal(ticks) == at(10, 40)
-        history = await replica.app.timers["work"].history()
+        history = await replica.app.timer_handle("work").history()
         lines = [(line.outcome, line.reason, line.ticks) for line in history]
     assert lines == [("running", "", 1), ("skipped", "overlap", 2), ("ran", "unlocked", 1)]
     assert of_kind(seen, TickSkipped) == [TickSkipped("work", "overlap")] * 2
@@ -299,7 +299,7 @@ async def test_a_store_that_fails_again_does_not_stop_a_skipped_tick(
         assert nominal(ticks) == at(10, 30)
         replica.faults.heal()
         await clock.advance(5)
-        history = await replica.app.timers["work"].history()
+        history = await replica.app.timer_handle("work").history()
         lines = [(line.outcome, line.reason) for line in history]
     assert lines == [("ran", "unlocked"), ("skipped", "overlap"), ("ran", "unlocked")]
 
@@ -315,7 +315,7 @@ async def test_runs_without_the_store_take_slots_from_triggered_ones(
         await clock.advance(6)  # the run takes until 25 s after the hour
         replica.faults.heal()
         await clock.advance(2)
-        job = await replica.app.timers["work"].trigger()
+        job = await replica.app.timer_handle("work").trigger()
         await clock.advance(21)
         assert (await job.refresh()).state == "waiting"
         await clock.advance(5)

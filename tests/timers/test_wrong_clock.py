@@ -73,12 +73,12 @@ async def look_at(store: Store, name: str = "work") -> Schedule:
 
 async def info_of(store: Store, name: str = "work") -> TimerInfo:
     async with Tenure(store.clone()) as app:
-        return await app.timers[name].info()
+        return await app.timer_handle(name).info()
 
 
 async def reset(store: Store, name: str = "work") -> bool:
     async with Tenure(store.clone()) as app:
-        return await app.timers[name].reset()
+        return await app.timer_handle(name).reset()
 
 
 def now_in_seconds(clock: PacedClock) -> int:
@@ -254,8 +254,8 @@ async def test_a_timer_that_only_each_replica_ticks_is_previewed_from_now(
     clock.step(-YEAR)
     soon = as_datetime(clock.wall()) + timedelta(seconds=10)
     async with Tenure(store.clone()) as app:
-        [first] = await app.timers["work"].preview(1)
-        info = await app.timers["work"].info()
+        [first] = await app.timer_handle("work").preview(1)
+        info = await app.timer_handle("work").info()
     assert (first, info.next, info.ahead) == (first, first, 0.0)
     assert first <= soon
 
@@ -358,7 +358,7 @@ async def test_schedules_are_ahead_like_timers(
         assert await reset(store, "reports")
         await clock.advance(NOTICED + 10)
         async with Tenure(store.clone()) as app:
-            ahead = {info.name: bool(info.ahead) for info in await app.timers.all()}
-            [newest] = await app.timers["reports"].history(1)
+            ahead = {info.name: bool(info.ahead) for info in await app.timers()}
+            [newest] = await app.timer_handle("reports").history(1)
     assert ahead == {"reports": False, "more reports": True}
     assert newest.nominal <= as_datetime(clock.wall())

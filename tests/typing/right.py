@@ -16,7 +16,7 @@ from tenure import (
     Backoff,
     Job,
     JobContext,
-    Request,
+    JobRequest,
     Task,
     Tenure,
     Unique,
@@ -131,13 +131,13 @@ async def options() -> None:
     assert_type(await later.using(retention=0).enqueue(7, "bye"), Job[Receipt])
 
 
-def takes_a_task(task: Task[[int], Receipt]) -> Request[Receipt]:
+def takes_a_task(task: Task[[int], Receipt]) -> JobRequest[Receipt]:
     return task.request(7)
 
 
 async def requests() -> None:
-    assert_type(bare.request(7), Request[Receipt])
-    assert_type(takes_a_task(optioned), Request[Receipt])
+    assert_type(bare.request(7), JobRequest[Receipt])
+    assert_type(takes_a_task(optioned), JobRequest[Receipt])
     assert_type(await app.enqueue(bare.request(7)), Job[Receipt])
     many = await app.enqueue_many(bare.request(user) for user in range(9))
     assert_type(many, list[Job[Receipt]])
@@ -151,7 +151,7 @@ async def looking() -> None:
     assert_type(job.created, datetime)
     assert_type(page[0].state == "failed", bool)
     assert_type(page.cursor, str | None)
-    assert_type([counts.waiting for counts in await app.counts()], list[int])
+    assert_type([counts.waiting for counts in await app.queues()], list[int])
 
 
 def threads() -> None:

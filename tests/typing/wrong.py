@@ -5,7 +5,7 @@ Never run; `test_typing.py` has it checked.
 
 from fastapi import FastAPI
 
-from tenure import Backoff, Job, Request, Tenure, blocking
+from tenure import Backoff, Job, JobRequest, Tenure, blocking
 from tenure.http import AsyncRouter
 
 app = Tenure("memory://")
@@ -39,7 +39,7 @@ async def arguments() -> None:
 async def results() -> None:
     number: int = await (await send.enqueue(7)).result()  # wrong
     job: Job[int] = await send.enqueue(7)  # wrong
-    request: Request[int] = send.request(7)  # wrong
+    request: JobRequest[int] = send.request(7)  # wrong
     jobs: list[Job[int]] = await app.enqueue_many([send.request(7)])  # wrong
     use((await resize.enqueue("cat.png", width=3)).result().real)  # wrong
     use(number, job, request, jobs)

@@ -57,7 +57,7 @@ def of_locks() -> dict[str, object]:
     once = defaults(Tenure.once, "ttl", prefix="once.")
     same = {name.replace("lock.", "semaphore."): value for name, value in lock.items()}
     assert same.items() <= semaphore.items()
-    with_lock = defaults(Tenure.with_lock, "min_hold", prefix="with_lock.")
+    with_lock = defaults(Tenure.with_lock, "min_hold", "ttl", prefix="with_lock.")
     election = defaults(Tenure.election, "meta", prefix="election.")
     strict = {"semaphore.strict": semaphore["semaphore.strict"]}
     return {**lock, **strict, **with_lock, **election, **once}

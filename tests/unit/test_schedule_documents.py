@@ -276,7 +276,7 @@ async def test_a_worker_leaves_a_timer_in_a_newer_form_alone_and_asks_seldom(clo
             assert json.loads(record.standing)["cursor"] == cursor
             asked = faults.calls["commit"] + faults.calls["declare"] + faults.calls["read"]
             assert asked < 20
-            for act in (app.timers["sync"].pause, app.timers["sync"].resume):
+            for act in (app.timer_handle("sync").pause, app.timer_handle("sync").resume):
                 with pytest.raises(StoreError, match="Use that version"):
                     await act()
             # After a roll-back by the newer release itself, it goes on.

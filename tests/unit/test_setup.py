@@ -16,7 +16,7 @@ _DEFAULT = """
 from tenure import blocking
 
 with blocking.Tenure() as app:
-    print(bool(app.with_lock("report", 5, int)))
+    print(bool(app.with_lock("report", int, ttl=5)))
 """
 
 

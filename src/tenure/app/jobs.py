@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from tenure.app.lifecycle import services_here
 from tenure.app.workers import WorkerCalls
-from tenure.core import durations
-from tenure.core.durations import Duration
+from tenure.core.durations import Duration, Until, instant
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.jobs.retention import RetentionOption
 from tenure.core.jobs.states import STATES, JobState
-from tenure.core.leases import check_name
+from tenure.core.leases import check_name, storable
 from tenure.core.policy import TTL_MAX, Backoff, RetryOption
 from tenure.errors import ConfigError, UniqueBusy, UniqueMismatch
 from tenure.jobs import (
     AsyncTask,
     Job,
     JobPage,
+    JobRequest,
     Jobs,
     Options,
     PlainTask,
-    Request,
     Task,
     TaskDecorator,
     is_declared_again,
@@ -43,6 +43,7 @@ R = TypeVar("R")
 
 _BACKOFF = Backoff()
 _PAGE_MAX = 1000
+_REASON_MAX = 1000
 
 
 class JobCalls(WorkerCalls):
@@ -145,32 +146,32 @@ class JobCalls(WorkerCalls):
         return make
 
     @property
-    def tasks(self) -> tuple[str, ...]:
+    def task_names(self) -> tuple[str, ...]:
         """The names of the declared tasks."""
         return tuple(sorted(self._handlers))
 
-    async def enqueue(self, request: Request[R], *, within: object = None) -> Job[R]:
+    async def enqueue(self, request: JobRequest[R], *, within: object = None) -> Job[R]:
         """Store one job; the same as `task.enqueue` for what `task.request` returned.
 
-        With `within`, a connection, as part of your own transaction on it; see `task.bind`.
+        With `within`, a connection, as part of your own transaction on it; see `task.within`.
         """
         return await self._enqueuing().enqueue(request, within=within)
 
     @overload
     async def enqueue_many(
-        self, requests: Iterable[Request[R]], *, within: object = None
+        self, requests: Iterable[JobRequest[R]], *, within: object = None
     ) -> list[Job[R]]: ...
     @overload
     async def enqueue_many(
         self,
-        requests: Iterable[Request[R]],
+        requests: Iterable[JobRequest[R]],
         *,
         within: object = None,
         return_exceptions: Literal[True],
     ) -> list[Job[R] | UniqueMismatch | UniqueBusy]: ...
     async def enqueue_many(
         self,
-        requests: Iterable[Request[Any]],
+        requests: Iterable[JobRequest[Any]],
         *,
         within: object = None,
         return_exceptions: bool = False,
@@ -180,7 +181,7 @@ class JobCalls(WorkerCalls):
         Each such slice is stored whole or not at all, but for jobs whose unique key is held. If
         the store refuses one, the error is raised, and the slices before are stored.
 
-        With `within`, a connection, all as part of your own transaction on it; see `task.bind`.
+        With `within`, a connection, all as part of your own transaction on it; see `task.within`.
 
         A unique key that belongs to a job with other arguments raises UniqueMismatch after all
         others were stored, and one that an open transaction holds raises UniqueBusy; with
@@ -244,7 +245,7 @@ class JobCalls(WorkerCalls):
         page = jobs.page if timers else jobs.page_without_timers
         return await page(state=state, limit=limit, cursor=cursor, **wanted)
 
-    async def counts(self) -> list[QueueCounts]:
+    async def queues(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""
         return await self._services().store.jobs.counts()
 
@@ -252,13 +253,18 @@ class JobCalls(WorkerCalls):
         """Return the processes that run work."""
         return await self._services().store.jobs.replicas()
 
-    async def pause_queue(self, queue: str, *, seconds: Duration | None = None) -> None:
-        """Let no job of a queue start for so long, or until `resume_queue`."""
-        length = None if seconds is None else durations.seconds(seconds, "seconds", maximum=TTL_MAX)
-        await self._services().store.jobs.pause(check_name(queue, "queue"), seconds=length)
+    async def pause_queue(self, queue: str, *, until: Until = None, reason: str = "") -> None:
+        """Let no job of a queue start until an instant, for so long, or until `resume_queue`."""
+        store = self._services().store
+        seconds = None
+        if until is not None:
+            now = (await store.ping()).now if isinstance(until, datetime) else 0
+            seconds = max(0.0, (instant(until, now, maximum=TTL_MAX) - now) / 1e6)
+        reason = storable(reason, _REASON_MAX)
+        await store.jobs.pause(check_name(queue, "queue"), seconds=seconds, reason=reason)
 
     async def resume_queue(self, queue: str) -> None:
-        """End a pause."""
+        """End the pause of a queue."""
         await self._services().store.jobs.pause(check_name(queue, "queue"), seconds=0)
 
     async def recover(self) -> list[Recovered]:

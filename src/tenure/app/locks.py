@@ -91,9 +91,9 @@ class LockCalls(Lifecycle):
     async def with_lock(
         self,
         name: str,
-        ttl: Duration,
         fn: Callable[[*Ts], Coroutine[Any, Any, T]],
         *args: *Ts,
+        ttl: Duration = TTL_DEFAULT,
         wait: Duration | None = 0,
         min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
@@ -102,9 +102,9 @@ class LockCalls(Lifecycle):
     async def with_lock(
         self,
         name: str,
-        ttl: Duration,
         fn: Callable[[*Ts], T],
         *args: *Ts,
+        ttl: Duration = TTL_DEFAULT,
         wait: Duration | None = 0,
         min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
@@ -112,9 +112,9 @@ class LockCalls(Lifecycle):
     async def with_lock(
         self,
         name: str,
-        ttl: Duration,
         fn: Callable[[*Ts], Any],
         *args: *Ts,
+        ttl: Duration = TTL_DEFAULT,
         wait: Duration | None = 0,
         min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
@@ -127,9 +127,9 @@ class LockCalls(Lifecycle):
 
         Args:
             name: the lock's name.
-            ttl: how long the lock outlives a replica that died.
             fn: what to run.
             *args: its arguments.
+            ttl: how long the lock outlives a replica that died.
             wait: the most to wait for the lock; the default of 0 skips at once.
             min_hold: keep others out at least this long, even if `fn` is done earlier.
             on_unavailable: if the store cannot be reached, "raise" StoreUnavailable, "skip", or

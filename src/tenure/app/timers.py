@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 from tenure.app.jobs import JobCalls
 from tenure.core.calendar.blackouts import Blackout
-from tenure.core.durations import Duration
+from tenure.core.durations import Duration, Until
 from tenure.core.jobs.retention import RetentionOption
 from tenure.core.policy import RetryOption
 from tenure.core.schedules.definition import CatchUp, Each, OnUnavailable, Overlap, Plan, RunOptions
-from tenure.core.schedules.documents import EVERYTHING
 from tenure.errors import ConfigError
 from tenure.jobs import Jobs, Task, check_declarable, is_declared_again
-from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 from tenure.timers import (
     After,
     OnCrash,
     Options,
     TimerHandle,
+    TimerInfo,
+    TimerPause,
     Timers,
     check_alone,
     check_untasked,
-    freeze,
     make_plan,
     make_timer_handlers,
     run_options,
@@ -52,7 +50,7 @@ class TimerCalls(JobCalls):
         each: Each = "cluster",
         limit: int | None = None,
         per_replica: int | None = None,
-        max_run_time: Duration | None = None,
+        timeout: Duration | None = None,
         retention: RetentionOption | None = None,
         retry: RetryOption = 0,
         overlap: Overlap | None = None,
@@ -82,7 +80,7 @@ class TimerCalls(JobCalls):
             each: "cluster": one replica runs a tick. "replica": every replica has its own ticks.
             limit: the most unfinished runs over all replicas.
             per_replica: the most unfinished runs on one replica.
-            max_run_time: the longest a run may take; it is then cancelled and has failed.
+            timeout: the longest a run may take; it is then cancelled and has failed.
             retention: how long finished runs are kept, or a `Retention` by outcome; by default an
                 hour or 100 periods, whichever is longer.
             retry: how often it is tried again after an error, or a `Backoff`; only until the next
@@ -95,7 +93,7 @@ class TimerCalls(JobCalls):
             spread: delay all its ticks by the same time, which follows from its name: up to so
                 long; True: up to its period.
             jitter: delay each run by a random time of up to so long.
-            blackout: when it must not run; see `weekdays`, `window`.
+            blackout: when it must not run; see `tenure.blackout`.
             after: "completion": `every` counts from the end of the last run.
             on_crash: a run that is lost with its replica is only "record"ed, or "rerun".
             on_unavailable: what a tick does while the store is down: "wait" for it, or "run" on
@@ -125,7 +123,7 @@ class TimerCalls(JobCalls):
             check_untasked(fn)
             check_declarable(fn, "@app.timer(...)")
             own = timer_name(fn, name)
-            runs = run_options(own, max_run_time=max_run_time, on_crash=on_crash)
+            runs = run_options(own, timeout=timeout, on_crash=on_crash)
             now = self._store.clock.wall()
             plan = make_plan("timer", own, options, runs, now=now, retention=retention)
             handlers = make_timer_handlers(fn, plan, retry)
@@ -211,20 +209,37 @@ class TimerCalls(JobCalls):
         )
         self._add_plan(make_plan("schedule", own, options, runs, now=now), again=again)
         self._queues.setdefault(runs.queue)
-        return self.timers[own]
+        return self.timer_handle(own)
 
     @property
-    def timers(self) -> Timers:
-        """The timers and schedules: `app.timers["sync_orders"].pause("migration", until="2h")`."""
-        return Timers(self._plans, self._reach_timers)
+    def timer_names(self) -> tuple[str, ...]:
+        """The names of the timers and schedules that are declared in this process."""
+        return tuple(sorted(self._plans))
 
-    async def freeze(self, reason: str = "", until: datetime | Duration | None = None) -> None:
-        """Skip all ticks of all timers and schedules until an instant, or until `unfreeze`."""
-        await freeze(self._services().store, EVERYTHING, reason, until)
+    def timer_handle(self, name: str) -> TimerHandle:
+        """Return the handle of a timer or schedule, also of one that another process declares.
 
-    async def unfreeze(self) -> bool:
-        """End a freeze; ticks that came meanwhile stay skipped. False if there was none."""
-        return await Scheduling(self._services().store).thaw(EVERYTHING)
+            await app.timer_handle("sync_orders").pause(until="2h", reason="migration")
+
+        Calls on the handle raise TimerNotFound if the store does not know the name.
+        """
+        return self._timers().handle(name)
+
+    async def timers(self) -> list[TimerInfo]:
+        """Return the state of every timer and schedule that the store knows, by name."""
+        return await self._timers().infos()
+
+    async def pause_timers(self, *, until: Until = None, reason: str = "") -> None:
+        """Skip the ticks of all timers until an instant, for so long, or until `resume_timers`."""
+        await self._timers().pause(until, reason)
+
+    async def resume_timers(self) -> bool:
+        """End the pause of all timers; ticks skipped meanwhile do not run. False without one."""
+        return await self._timers().resume()
+
+    async def timers_paused(self) -> TimerPause | None:
+        """Return the pause of all timers, or None."""
+        return await self._timers().paused()
 
     async def run_timers(self) -> None:
         """Run timers and schedules, and nothing else, until cancelled, SIGTERM or SIGINT.
@@ -248,6 +263,9 @@ class TimerCalls(JobCalls):
         others = {name: one for name, one in self._plans.items() if not again or name != plan.name}
         check_alone(plan, others)
         self._plans[plan.name] = plan
+
+    def _timers(self) -> Timers:
+        return Timers(self._plans, self._reach_timers)
 
     def _reach_timers(self) -> tuple[Store, Jobs]:
         services = self._services()

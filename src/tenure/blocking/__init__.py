@@ -16,7 +16,7 @@ itself. A block may be left in another thread. A thread cannot be cancelled, so 
 from tenure.blocking.app import Tenure
 from tenure.blocking.jobs import Job, JobPage
 from tenure.blocking.locks import Election, Hold, Lock, Semaphore
-from tenure.blocking.timers import TimerHandle, Timers
+from tenure.blocking.timers import TimerHandle
 
 __all__ = [
     "Election",
@@ -27,5 +27,4 @@ __all__ = [
     "Semaphore",
     "Tenure",
     "TimerHandle",
-    "Timers",
 ]

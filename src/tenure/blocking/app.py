@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 import tenure
 from tenure.blocking.jobs import Job, JobPage
 from tenure.blocking.locks import Election, Lock, LockOptions, OnLost, Semaphore
 from tenure.blocking.portal import Portal
-from tenure.blocking.timers import Timers
-from tenure.core.durations import Duration
+from tenure.blocking.timers import TimerHandle
+from tenure.core.durations import Duration, Until
 from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.jobs.states import JobState
 from tenure.core.leases import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
-from tenure.jobs import Request
+from tenure.jobs import JobRequest
 from tenure.locks.lock import OnUnavailable, Outcome, is_async
 from tenure.observe import Event
 
@@ -126,9 +125,9 @@ class Tenure:
     def with_lock(
         self,
         name: str,
-        ttl: Duration,
         fn: Callable[[*Ts], T],
         *args: *Ts,
+        ttl: Duration = TTL_DEFAULT,
         wait: Duration | None = 0,
         min_hold: Duration = 0,
         on_unavailable: OnUnavailable = "raise",
@@ -138,7 +137,7 @@ class Tenure:
         return self._portal().call_with_body(
             lambda: fn(*args),
             lambda body: self._app.with_lock(
-                name, ttl, body, wait=wait, min_hold=min_hold, on_unavailable=on_unavailable
+                name, body, ttl=ttl, wait=wait, min_hold=min_hold, on_unavailable=on_unavailable
             ),
         )
 
@@ -167,11 +166,11 @@ class Tenure:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         return self._portal().call(self._app.locks(prefix, limit=limit))
 
-    def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
+    def enqueue(self, request: JobRequest[T], *, within: object = None) -> Job[T]:
         """Store the job that `task.request(...)` describes; see `tenure.Task.enqueue`.
 
         With `within`, a synchronous connection, as part of your own transaction on it; see
-        `tenure.Task.bind`.
+        `tenure.Task.within`.
         """
         portal = self._portal()
         if within is not None:
@@ -180,19 +179,19 @@ class Tenure:
 
     @overload
     def enqueue_many(
-        self, requests: Iterable[Request[T]], *, within: object = None
+        self, requests: Iterable[JobRequest[T]], *, within: object = None
     ) -> list[Job[T]]: ...
     @overload
     def enqueue_many(
         self,
-        requests: Iterable[Request[T]],
+        requests: Iterable[JobRequest[T]],
         *,
         within: object = None,
         return_exceptions: Literal[True],
     ) -> list[Job[T] | UniqueMismatch | UniqueBusy]: ...
     def enqueue_many(
         self,
-        requests: Iterable[Request[Any]],
+        requests: Iterable[JobRequest[Any]],
         *,
         within: object = None,
         return_exceptions: bool = False,
@@ -249,20 +248,20 @@ class Tenure:
         )
         return JobPage((Job(portal, job) for job in page), page.cursor)
 
-    def counts(self) -> list[QueueCounts]:
+    def queues(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""
-        return self._portal().call(self._app.counts())
+        return self._portal().call(self._app.queues())
 
     def replicas(self) -> list[ReplicaRecord]:
         """Return the processes that run work."""
         return self._portal().call(self._app.replicas())
 
-    def pause_queue(self, queue: str, *, seconds: float | None = None) -> None:
-        """Let no job of a queue start for so long, or until `resume_queue`."""
-        self._portal().call(self._app.pause_queue(queue, seconds=seconds))
+    def pause_queue(self, queue: str, *, until: Until = None, reason: str = "") -> None:
+        """Let no job of a queue start until an instant, for so long, or until `resume_queue`."""
+        self._portal().call(self._app.pause_queue(queue, until=until, reason=reason))
 
     def resume_queue(self, queue: str) -> None:
-        """End a pause."""
+        """End the pause of a queue."""
         self._portal().call(self._app.resume_queue(queue))
 
     def recover(self) -> list[Recovered]:
@@ -278,17 +277,29 @@ class Tenure:
         return self._portal().call(self._app.prune_jobs())
 
     @property
-    def timers(self) -> Timers:
-        """The timers and schedules, by name."""
-        return Timers(self._portal, self._app.timers)
+    def timer_names(self) -> tuple[str, ...]:
+        """The names of the timers and schedules that are declared in this process."""
+        return self._app.timer_names
 
-    def freeze(self, reason: str = "", until: datetime | Duration | None = None) -> None:
-        """Skip all ticks of all timers and schedules until an instant, or until `unfreeze`."""
-        self._portal().call(self._app.freeze(reason, until))
+    def timer_handle(self, name: str) -> TimerHandle:
+        """Return the handle of a timer or schedule; see `tenure.Tenure.timer_handle`."""
+        return TimerHandle(self._portal(), self._app.timer_handle(name))
 
-    def unfreeze(self) -> bool:
-        """End a freeze; ticks that came meanwhile stay skipped. False if there was none."""
-        return self._portal().call(self._app.unfreeze())
+    def timers(self) -> list[tenure.TimerInfo]:
+        """Return the state of every timer and schedule that the store knows, by name."""
+        return self._portal().call(self._app.timers())
+
+    def pause_timers(self, *, until: Until = None, reason: str = "") -> None:
+        """Skip the ticks of all timers until an instant, for so long, or until `resume_timers`."""
+        self._portal().call(self._app.pause_timers(until=until, reason=reason))
+
+    def resume_timers(self) -> bool:
+        """End the pause of all timers; ticks skipped meanwhile do not run. False without one."""
+        return self._portal().call(self._app.resume_timers())
+
+    def timers_paused(self) -> tenure.TimerPause | None:
+        """Return the pause of all timers, or None."""
+        return self._portal().call(self._app.timers_paused())
 
     def _portal(self) -> Portal:
         if self._opened is None:

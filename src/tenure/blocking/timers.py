@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import tenure
 from tenure.blocking.jobs import Job
 from tenure.blocking.portal import Portal
-from tenure.core.durations import Duration
-from tenure.timers import Timers as AsyncTimers
+from tenure.core.durations import Until
 
-__all__ = ["TimerHandle", "Timers"]
+__all__ = ["TimerHandle"]
 
 
 class TimerHandle:
@@ -30,9 +28,9 @@ class TimerHandle:
         """Return how it stands."""
         return self._portal.call(self._handle.info())
 
-    def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
+    def pause(self, *, until: Until = None, reason: str = "") -> None:
         """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
-        self._portal.call(self._handle.pause(reason, until))
+        self._portal.call(self._handle.pause(until=until, reason=reason))
 
     def resume(self) -> bool:
         """End a pause; ticks that came meanwhile stay skipped. False if there was none."""
@@ -53,32 +51,3 @@ class TimerHandle:
     def history(self, number: int = 20) -> list[tenure.TickRecord]:
         """Return what became of the last ticks, newest first; at most 100 are remembered."""
         return self._portal.call(self._handle.history(number))
-
-
-class Timers:
-    """Those declared in the app, and by name those that any process has declared."""
-
-    def __init__(self, portal: Callable[[], Portal], timers: AsyncTimers) -> None:
-        self._portal = portal
-        self._timers = timers
-
-    def __getitem__(self, name: str) -> TimerHandle:
-        return TimerHandle(self._portal(), self._timers[name])
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names of those that are declared in the app."""
-        return iter(self._timers)
-
-    def __len__(self) -> int:
-        return len(self._timers)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._timers
-
-    def all(self) -> list[tenure.TimerInfo]:
-        """Return how all that the store knows stand, by name."""
-        return self._portal().call(self._timers.all())
-
-    def frozen(self) -> tenure.Pause | None:
-        """Return the freeze of all of them, if there is one that has not ended."""
-        return self._portal().call(self._timers.frozen())

@@ -1,17 +1,25 @@
-"""Durations as people write them: seconds, a timedelta, or text such as "250ms" or "1h30m"."""
+"""Durations as people write them: seconds, a timedelta, or text such as "250ms" or "1h30m".
+
+`until` of every pause is such a duration, counted from now, or a datetime with a time zone.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from tenure.errors import ConfigError
 
-__all__ = ["Duration", "duration", "micros", "seconds"]
+__all__ = ["Duration", "Until", "duration", "instant", "micros", "seconds"]
 
 Duration: TypeAlias = float | int | timedelta | str
+
+Until: TypeAlias = datetime | Duration | None
+"""The end of a pause: an instant, a time from now, or None for no end."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
@@ -43,6 +51,19 @@ def seconds(
 def micros(length: float) -> int:
     """Return a time in seconds as whole microseconds, the unit stores count in."""
     return round(length * 1_000_000)
+
+
+def instant(until: datetime | Duration, now: int, *, maximum: float = math.inf) -> int:
+    """Return the instant at which a pause ends, in microseconds, if it begins `now`."""
+    if not isinstance(until, datetime):
+        return now + micros(seconds(until, "until", maximum=maximum))
+    if until.utcoffset() is None:
+        msg = (
+            f"until={until.isoformat()} has no time zone. Use datetime.now(UTC) + ..., give it a "
+            "tzinfo, or say for how long: until='2h'."
+        )
+        raise ConfigError(msg)
+    return (until - _EPOCH) // timedelta(microseconds=1)
 
 
 def duration(length: float) -> str:

@@ -6,6 +6,7 @@ runs the handlers needs neither. `Client` and `AsyncClient` need `tenure[client]
 
 from __future__ import annotations
 
+from tenure.errors import RequestRefused, ServerUnreachable, UnusableAnswer
 from tenure.http.client.client import AsyncClient, AsyncRemoteJob, Client, RemoteJob
 from tenure.http.client.remote_job import JobEvent
 from tenure.http.job_resource import JobResource, Responses
@@ -26,6 +27,9 @@ __all__ = [
     "Owner",
     "Problem",
     "RemoteJob",
+    "RequestRefused",
     "Responses",
+    "ServerUnreachable",
     "Submission",
+    "UnusableAnswer",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.jobs.functions import check_declarable, is_declared_again, make_handler
-from tenure.jobs.job import Attempt, Job, JobPage, JobSnapshot, Request, report_of
+from tenure.jobs.job import Attempt, Job, JobPage, JobRequest, JobSnapshot, report_of
 from tenure.jobs.options import Options, Unique
 from tenure.jobs.service import Jobs
 from tenure.jobs.task import AsyncTask, PlainTask, StoredTask, Task, TaskDecorator, make_task
@@ -13,11 +13,11 @@ __all__ = [
     "Attempt",
     "Job",
     "JobPage",
+    "JobRequest",
     "JobSnapshot",
     "Jobs",
     "Options",
     "PlainTask",
-    "Request",
     "StoredTask",
     "Task",
     "TaskDecorator",

@@ -25,12 +25,12 @@ from tenure.runtime.attempts.attempt import ErrorReport
 if TYPE_CHECKING:
     from tenure.jobs.service import Jobs
 
-__all__ = ["Attempt", "Job", "JobPage", "JobSnapshot", "Request", "report_of"]
+__all__ = ["Attempt", "Job", "JobPage", "JobRequest", "JobSnapshot", "report_of"]
 
 T = TypeVar("T")
 
 
-class Request(Struct, Generic[T], frozen=True):
+class JobRequest(Struct, Generic[T], frozen=True):
     """A job that has not been asked for yet: arguments, checked and written down.
 
     Made by `task.request(...)`, for `app.enqueue_many`.
@@ -41,7 +41,7 @@ class Request(Struct, Generic[T], frozen=True):
     """The unique key as it was given, for messages."""
 
     def __repr__(self) -> str:
-        return f"<Request of {self.new.task!r}>"
+        return f"<JobRequest of {self.new.task!r}>"
 
 
 class Attempt(Struct, frozen=True, kw_only=True):

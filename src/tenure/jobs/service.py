@@ -39,7 +39,7 @@ from tenure.errors import (
     UniqueMismatch,
 )
 from tenure.jobs.inserter import Inserter, in_slices
-from tenure.jobs.job import Job, JobPage, Request, report_of
+from tenure.jobs.job import Job, JobPage, JobRequest, report_of
 from tenure.runtime.attempts.attempt import Handler
 from tenure.runtime.attempts.running_job import Insert, current
 from tenure.runtime.batcher import Batcher
@@ -74,7 +74,7 @@ class Jobs:
         self._inserter = Inserter(store)
         self._getting: Batcher[str, JobRecord | None] = Batcher(store.jobs.get)
 
-    async def enqueue(self, request: Request[T], *, within: object = None) -> Job[T]:
+    async def enqueue(self, request: JobRequest[T], *, within: object = None) -> Job[T]:
         """Store one job."""
         if within is not None or self._insert_elsewhere is not None:
             jobs = await self.enqueue_many([request], within=within, return_exceptions=False)
@@ -85,7 +85,7 @@ class Jobs:
         return self._answered(request, new, answer, await self._existing([answer]))
 
     async def enqueue_many(
-        self, requests: Iterable[Request[Any]], *, within: object = None, return_exceptions: bool
+        self, requests: Iterable[JobRequest[Any]], *, within: object = None, return_exceptions: bool
     ) -> list[Any]:
         """Store many jobs, a slice in each round trip."""
         given = list(requests)
@@ -97,15 +97,15 @@ class Jobs:
             answers = await self._inserter.insert_many(news)
             existing = await self._existing(answers)
         else:
-            own = self._store.within(within, "bind()")
+            own = self._store.within(within, "within()")
             answers, existing = await self._enqueue_within(own, news)
         return self._all_answered(given, news, answers, existing, return_exceptions)
 
     def enqueue_many_blocking(
-        self, requests: Iterable[Request[Any]], *, within: object, return_exceptions: bool
+        self, requests: Iterable[JobRequest[Any]], *, within: object, return_exceptions: bool
     ) -> list[Any]:
         """Do the same on a synchronous connection, in the calling thread."""
-        own = self._store.within(within, "bind()")
+        own = self._store.within(within, "within()")
         if not own.blocks:
             msg = "this connection is asynchronous; give within= a synchronous one here."
             raise ConfigError(msg)
@@ -127,7 +127,7 @@ class Jobs:
 
     def _all_answered(
         self,
-        given: list[Request[Any]],
+        given: list[JobRequest[Any]],
         news: list[NewJob],
         answers: list[Inserted],
         existing: Mapping[str, JobRecord | None],
@@ -143,7 +143,7 @@ class Jobs:
                 results.append(error)
         return results
 
-    def _identified(self, request: Request[Any]) -> NewJob:
+    def _identified(self, request: JobRequest[Any]) -> NewJob:
         if not hasattr(request, "new"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
@@ -171,7 +171,7 @@ class Jobs:
 
     def _answered(
         self,
-        request: Request[T],
+        request: JobRequest[T],
         new: NewJob,
         answer: Inserted,
         existing: Mapping[str, JobRecord | None],

@@ -16,7 +16,7 @@ from tenure.core.jobs.retention import RetentionOption, parse_retention
 from tenure.core.policy import RetryOption, write_backoff
 from tenure.core.settings import Settings
 from tenure.errors import ConfigError, TooLarge
-from tenure.jobs import Job, Request
+from tenure.jobs import Job, JobRequest
 from tenure.jobs.options import Options, Unique
 from tenure.runtime.attempts.attempt import Handler
 
@@ -31,7 +31,7 @@ class TaskHome(Protocol):
 
     @property
     def settings(self) -> Settings: ...
-    async def enqueue(self, request: Request[R], *, within: object = None) -> Job[R]: ...
+    async def enqueue(self, request: JobRequest[R], *, within: object = None) -> Job[R]: ...
 
 
 class Task(Generic[P, R]):
@@ -105,23 +105,23 @@ class Task(Generic[P, R]):
         )
         return type(self)(self._home, self._handler, options, self._within)
 
-    def bind(self, connection: object) -> Self:
+    def within(self, connection: object) -> Self:
         """Return the same task whose `enqueue` takes part in your own transaction.
 
             async with connection.transaction():
                 await connection.execute("INSERT INTO orders ...")
-                await send_mail.bind(connection).enqueue(7)
+                await send_mail.within(connection).enqueue(7)
 
         The job is there if and when you commit; until then nobody sees it. The connection leads
         to the store's own SQL database: one of asyncpg, psycopg, sqlite3, or a connection or
         session of SQLAlchemy. `enqueue` raises ConfigError if this cannot work.
         """
         if connection is None:
-            msg = "bind() needs a connection of yours, not None; without bind() nothing is bound."
+            msg = "within() needs your connection, not None; without one call enqueue() alone."
             raise ConfigError(msg)
         return type(self)(self._home, self._handler, self._options, connection)
 
-    def request(self, *args: P.args, **kwargs: P.kwargs) -> Request[R]:
+    def request(self, *args: P.args, **kwargs: P.kwargs) -> JobRequest[R]:
         """Check and write down the arguments, for `app.enqueue_many`.
 
         Raises ArgumentsError if they do not fit the signature, TooLarge if there is too much.
@@ -129,7 +129,7 @@ class Task(Generic[P, R]):
         payload = self._handler.signature.encode_arguments(args, kwargs)
         unique = self._options.unique
         new = self._new_job(payload, self._unique_key(args, kwargs))
-        return Request(new, unique.key if unique is not None else "")
+        return JobRequest(new, unique.key if unique is not None else "")
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this with these arguments; once this returns it is not lost.

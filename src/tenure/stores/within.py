@@ -31,7 +31,7 @@ _INSTEAD: dict[Purpose, str] = {
     "guard()": (
         "Pass hold.fence along with the write instead, and let its target refuse lower fences."
     ),
-    "bind()": "Enqueue after your commit instead, or keep jobs in your SQL database.",
+    "within()": "Enqueue after your commit instead, or keep jobs in your SQL database.",
     "transaction()": (
         "Pass current_job().id or its fence along with the write instead, and let its target "
         "refuse what it has seen."

@@ -13,23 +13,22 @@ from tenure.timers.declaration import (
     run_options,
     timer_name,
 )
-from tenure.timers.info import Pause, TickRecord, TimerInfo
-from tenure.timers.timer import TimerHandle, Timers, freeze
+from tenure.timers.info import TickRecord, TimerInfo, TimerPause
+from tenure.timers.timer import TimerHandle, Timers
 
 __all__ = [
     "After",
     "OnCrash",
     "Options",
-    "Pause",
     "Tick",
     "TickRecord",
     "TimerHandle",
     "TimerInfo",
+    "TimerPause",
     "Timers",
     "check_alone",
     "check_not_timed",
     "check_untasked",
-    "freeze",
     "make_plan",
     "make_timer_handlers",
     "run_options",

@@ -20,7 +20,7 @@ _RIGHT_FORM: Final = "@app.timer(every='60s') or @app.timer(cron='30 2 * * *')"
 _CRON_FIELDS_MIN: Final = 5
 
 _MEANT: Final = {
-    **dict.fromkeys(("timeout", "time_limit", "max_runtime"), "max_run_time"),
+    **dict.fromkeys(("time_limit", "max_runtime", "max_run_time"), "timeout"),
     **dict.fromkeys(("interval", "period", "seconds", "minutes", "hours", "delay"), "every"),
     **dict.fromkeys(("crontab", "expression"), "cron"),
     **dict.fromkeys(("timezone", "zone"), "tz"),
@@ -33,7 +33,7 @@ _MEANT: Final = {
 """Words of other libraries, and of other calls here."""
 _OF_THE_JOB: Final = ("queue", "priority", "timeout", "retry", "retention", "tags")
 _OF_THE_TASK: Final = ("executor",)
-_OF_TIMERS: Final = ("each", "per_replica", "max_run_time", "jitter", "on_crash")
+_OF_TIMERS: Final = ("each", "per_replica", "jitter", "on_crash")
 
 
 def well_asked(method: Callable[P, R]) -> Callable[P, R]:

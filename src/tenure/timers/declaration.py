@@ -280,20 +280,20 @@ def _arguments(record: JobRecord) -> TickArguments:
 def run_options(
     name: str,
     *,
-    max_run_time: Duration | None,
+    timeout: Duration | None,
     on_crash: OnCrash,
 ) -> RunOptions:
     """Return what a timer's runs are."""
     if on_crash not in get_args(OnCrash):
         msg = f"on_crash must be 'record' or 'rerun', not {on_crash!r}."
         raise ConfigError(msg)
-    timeout = None
-    if max_run_time is not None:
-        timeout = seconds(max_run_time, "max_run_time", minimum=0.001, maximum=TTL_MAX)
+    limit = None
+    if timeout is not None:
+        limit = seconds(timeout, "timeout", minimum=0.001, maximum=TTL_MAX)
     return RunOptions(
         task=f"{TASK_PREFIX}{name}",
         queue=TIMERS_QUEUE,
-        timeout=timeout,
+        timeout=limit,
         options=write_options(rerun=on_crash == "rerun"),
     )
 

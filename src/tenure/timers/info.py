@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["Pause", "TickOutcome", "TickRecord", "TimerInfo"]
+__all__ = ["TickOutcome", "TickRecord", "TimerInfo", "TimerPause"]
 
 TickOutcome: TypeAlias = Literal[
     "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
@@ -34,7 +34,7 @@ class TickRecord(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Pause(Struct, frozen=True, kw_only=True):
+class TimerPause(Struct, frozen=True, kw_only=True):
     """Why and for how long ticks are skipped."""
 
     since: datetime
@@ -62,7 +62,7 @@ class TimerInfo(Struct, frozen=True, kw_only=True):
     """The nominal instant of the last run."""
     running: int
     """Its unfinished runs."""
-    pause: Pause | None
+    pause: TimerPause | None
     is_declared: bool
     """Whether a process that declares it was heard of within the last minute."""
     declared: datetime

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.core.durations import Duration, micros, seconds
+from tenure.core.durations import Until, instant, micros
 from tenure.core.jobs.options import read_options, write_options
 from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.jobs.view import as_datetime
@@ -31,11 +31,10 @@ from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
 from tenure.jobs import Job, Jobs
 from tenure.runtime.timers.scheduling import Schedules, Scheduling, read_schedules
 from tenure.stores.contract import Store
-from tenure.timers.info import Pause, TickOutcome, TickRecord, TimerInfo
+from tenure.timers.info import TickOutcome, TickRecord, TimerInfo, TimerPause
 
-__all__ = ["TimerHandle", "Timers", "freeze"]
+__all__ = ["TimerHandle", "Timers"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PREVIEW_MAX = 1000
 _REASON_MAX = 1000
 _REACHABLE = 10_000
@@ -58,10 +57,10 @@ class TimerHandle:
         [info] = await _described(self._timers, await self._read())
         return info
 
-    async def pause(self, reason: str = "", until: datetime | Duration | None = None) -> None:
+    async def pause(self, *, until: Until = None, reason: str = "") -> None:
         """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""
-        await self._current("pause")
-        if not await freeze(self._timers.store, self.name, reason, until):
+        _, now = await self._current("pause")
+        if not await _pause(self._timers.store, self.name, until, reason, now):
             raise self._not_found()
 
     async def resume(self) -> bool:
@@ -156,37 +155,40 @@ class TimerHandle:
         return f"{why}: {named}. {advice}" if named else f"{why}. {advice}"
 
     def _not_found(self) -> TimerNotFound:
-        return TimerNotFound(self.name, is_declared_here=self.name in self._timers)
+        return TimerNotFound(self.name, is_declared_here=self._timers.is_declared_here(self.name))
 
 
 class Timers:
-    """`app.timers`: those declared here, and by name those that any process has declared."""
+    """The timers of an app: those declared here, and by name those of any process."""
 
     def __init__(self, plans: Mapping[str, Plan], reach: Callable[[], tuple[Store, Jobs]]) -> None:
+        """`reach` returns the store and the jobs of the open app, or raises StoreError."""
         self._plans = plans
         self._reach = reach
 
-    def __getitem__(self, name: str) -> TimerHandle:
+    def handle(self, name: str) -> TimerHandle:
         return TimerHandle(self, check_name(name, "timer name"))
 
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names of those that are declared here."""
-        return iter(sorted(self._plans))
-
-    def __len__(self) -> int:
-        return len(self._plans)
-
-    def __contains__(self, name: object) -> bool:
+    def is_declared_here(self, name: str) -> bool:
         return name in self._plans
 
-    async def all(self) -> list[TimerInfo]:
-        """Return how all that the store knows stand, by name."""
+    async def infos(self) -> list[TimerInfo]:
+        """Return the state of every timer that the store knows, by name."""
         return await _described(self, await read_schedules(self.store, limit=_REACHABLE))
 
-    async def frozen(self) -> Pause | None:
-        """Return the freeze of all of them, if there is one that has not ended."""
+    async def pause(self, until: Until, reason: str) -> None:
+        """Skip the ticks of all timers."""
+        now = (await self.store.ping()).now
+        await _pause(self.store, EVERYTHING, until, reason, now)
+
+    async def resume(self) -> bool:
+        """End the pause of all timers; False if there is none."""
+        return await Scheduling(self.store).thaw(EVERYTHING)
+
+    async def paused(self) -> TimerPause | None:
+        """Return the pause of all timers, unless it has ended."""
         found = await read_schedules(self.store, [EVERYTHING])
-        return _pause(found.all[0], found.now) if found.all else None
+        return _pause_of(found.all[0], found.now) if found.all else None
 
     @property
     def store(self) -> Store:
@@ -197,26 +199,11 @@ class Timers:
         return self._reach()[1]
 
 
-async def freeze(store: Store, name: str, reason: str, until: datetime | Duration | None) -> bool:
+async def _pause(store: Store, name: str, until: Until, reason: str, now: int) -> bool:
     """Skip the ticks of a schedule, or of EVERYTHING; False if there is no such schedule."""
-    end = await _instant_of(until, store)
+    end = None if until is None else instant(until, now, maximum=TTL_MAX)
     reason = storable(reason, _REASON_MAX)
     return await Scheduling(store).freeze(name, until=end, reason=reason)
-
-
-async def _instant_of(until: datetime | Duration | None, store: Store) -> int | None:
-    """Return the store's instant that is meant by a point in time or a length from now."""
-    if until is None:
-        return None
-    if not isinstance(until, datetime):
-        return (await store.ping()).now + micros(seconds(until, "until", maximum=TTL_MAX))
-    if until.utcoffset() is None:
-        msg = (
-            f"until={until.isoformat()} has no time zone. Use datetime.now(UTC) + ..., give it a "
-            "tzinfo, or say for how long: until='2h'."
-        )
-        raise ConfigError(msg)
-    return (until - _EPOCH) // timedelta(microseconds=1)
 
 
 def _definition(schedule: Schedule) -> Definition:
@@ -290,7 +277,7 @@ def _info(
         next=_next(schedule, definition, now, runs),
         previous=as_datetime(schedule.last_run) if schedule.last_run else None,
         running=record.live,
-        pause=_pause(schedule, now),
+        pause=_pause_of(schedule, now),
         is_declared=schedule.is_declared(now) and not standing.successor,
         declared=as_datetime(record.declared),
         renamed_to=standing.successor,
@@ -329,12 +316,12 @@ def _later(schedule: Schedule, definition: Definition, now: int) -> int:
     return max(schedule.standing.cursor, now) if definition.each == "cluster" else now
 
 
-def _pause(schedule: Schedule, now: int) -> Pause | None:
+def _pause_of(schedule: Schedule, now: int) -> TimerPause | None:
     freeze = schedule.standing.freeze
     if freeze is None or (freeze.until is not None and freeze.until <= now):
         return None
     until = None if freeze.until is None else as_datetime(freeze.until)
-    return Pause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
+    return TimerPause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
 
 
 def _tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:

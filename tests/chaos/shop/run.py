@@ -168,7 +168,7 @@ class Shop:
         self._tally.add("backlog beside it", min(backlogs))
 
     async def _backlog(self) -> int:
-        counts = await self._app.counts()
+        counts = await self._app.queues()
         return sum(count.waiting for count in counts if count.queue == "tenant-big")
 
     async def _kill(self, at: float, part: int) -> None:
@@ -220,7 +220,7 @@ class Shop:
         began = boot()
 
         async def is_drained() -> bool:
-            return not any(count.waiting or count.running for count in await self._app.counts())
+            return not any(count.waiting or count.running for count in await self._app.queues())
 
         await wait_until_async(is_drained, _DRAIN, "all jobs have finished")
         self._tally.progress(f"all jobs have finished {boot() - began:.0f} s after the last one")

@@ -7,13 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import json
 
-from tenure import (
-    JobNotFound,
-    RequestRefused,
-    ServerUnreachable,
-    UnusableAnswer,
-)
-from tenure.http import Client, JobEvent
+from tenure import JobNotFound
+from tenure.http import Client, JobEvent, RequestRefused, ServerUnreachable, UnusableAnswer
 from tenure.http.client.remote_job import _Lines
 from tests.http.client.either import Quiet, each, followed, got
 from tests.http.network import (

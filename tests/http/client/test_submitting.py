@@ -7,13 +7,8 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from tenure import (
-    ConfigError,
-    JobStateError,
-    RequestRefused,
-    ServerUnreachable,
-    UnusableAnswer,
-)
+from tenure import ConfigError, JobStateError
+from tenure.http import RequestRefused, ServerUnreachable, UnusableAnswer
 from tests.http.client.either import AT_ONCE, Outage, got, jobs_of
 from tests.http.network import (
     Answered,

@@ -1,4 +1,4 @@
-"""`task.bind`: jobs that are there if and only if the user's transaction was committed."""
+"""`task.within`: jobs that are there if and only if the user's transaction was committed."""
 
 import asyncio
 from contextlib import suppress
@@ -22,7 +22,7 @@ async def test_a_job_is_there_after_the_commit_and_wakes_a_sleeping_worker(app, 
         await asyncio.sleep(0.1)  # for the worker to fall asleep
         async with own.transaction():
             await own.add(1)
-            job = await double.bind(own.connection).enqueue(21)
+            job = await double.within(own.connection).enqueue(21)
             assert job.is_new
             await asyncio.sleep(0.05)
             with pytest.raises(JobNotFound):
@@ -37,10 +37,10 @@ async def test_a_job_that_was_rolled_back_never_was(app, own):
     with pytest.raises(Undo):
         async with own.transaction():
             await own.add(1)
-            job = await double.bind(own.connection).enqueue(21)
+            job = await double.within(own.connection).enqueue(21)
             raise Undo
     assert await effects(own) == []
-    assert await app.counts() == []
+    assert await app.queues() == []
     with pytest.raises(JobNotFound, match="was rolled back"):
         await job.refresh()
 
@@ -49,8 +49,8 @@ async def test_a_job_that_was_rolled_back_never_was(app, own):
 async def test_what_was_bound_keeps_its_options_and_the_other_way_round(app, own):
     double = declare_double(app)
     async with own.transaction():
-        first = await double.using(queue="a", tags=["x"]).bind(own.connection).enqueue(1)
-        second = await double.bind(own.connection).using(queue="b", delay=60).enqueue(2)
+        first = await double.using(queue="a", tags=["x"]).within(own.connection).enqueue(1)
+        second = await double.within(own.connection).using(queue="b", delay=60).enqueue(2)
     assert (await first.refresh()).tags == ("x",)
     assert [(await one.refresh()).queue for one in (first, second)] == ["a", "b"]
     assert second.due > second.created
@@ -63,7 +63,7 @@ async def test_nothing_is_set_in_a_transaction_that_is_the_users(app, own):
 
     async with own.transaction():
         before = await settings()
-        await declare_double(app).using(unique="k").bind(own.connection).enqueue(1)
+        await declare_double(app).using(unique="k").within(own.connection).enqueue(1)
         after = await settings()
     assert {name: after[name] for name in before} == before  # it may have loaded more
 
@@ -73,10 +73,10 @@ async def test_unique_keys_answer_as_usual(app, own):
     double = declare_double(app).using(unique="k")
     before = await double.enqueue(1)
     async with own.transaction():
-        again = await double.bind(own.connection).enqueue(1)
+        again = await double.within(own.connection).enqueue(1)
         with pytest.raises(UniqueMismatch):
-            await double.bind(own.connection).enqueue(2)
-        other = double.using(unique="other").bind(own.connection)
+            await double.within(own.connection).enqueue(2)
+        other = double.using(unique="other").within(own.connection)
         first, second = await other.enqueue(3), await other.enqueue(3)
     assert (again.id, again.is_new, again.state) == (before.id, False, "waiting")
     assert (first.is_new, second.is_new, second.id) == (True, False, first.id)
@@ -91,11 +91,11 @@ async def test_many_at_once_are_one_commit(app, own):
         async with own.transaction():
             await app.enqueue_many(requests, within=own.connection)
             raise Undo
-    assert await app.counts() == []
+    assert await app.queues() == []
     async with own.transaction():
         jobs = await app.enqueue_many(requests, within=own.connection)
     assert len({job.id for job in jobs}) == 250
-    assert [(one.queue, one.waiting) for one in await app.counts()] == [("default", 250)]
+    assert [(one.queue, one.waiting) for one in await app.queues()] == [("default", 250)]
 
 
 @ONE_OF_EACH

@@ -42,7 +42,7 @@ async def holder(postgres_server: Endpoint, shop: Shop) -> AsyncIterator[asyncpg
     """A connection whose open transaction has enqueued a job with the unique key "k"."""
     async with connected(postgres_server.url) as connection:
         await connection.execute("BEGIN")
-        await shop.mail.bind(connection).using(unique="k").enqueue(1)
+        await shop.mail.within(connection).using(unique="k").enqueue(1)
         yield connection
 
 
@@ -82,7 +82,7 @@ async def test_a_key_that_stays_held_is_an_error_for_its_callers_alone(
         return_exceptions=True,
     )
     assert [type(answer).__name__ for answer in answers] == ["Job", "UniqueBusy", "Job"]
-    [counts] = await shop.app.counts()
+    [counts] = await shop.app.queues()
     assert counts.waiting == 2
 
 
@@ -93,7 +93,7 @@ async def test_a_key_that_a_job_has_is_answered_while_a_transaction_holds_it(
     first = await mail.enqueue(1)
     async with connected(postgres_server.url) as connection, connection.transaction():
         # It finds the job that has the key, and keeps the key locked until its end.
-        await mail.bind(connection).enqueue(1)
+        await mail.within(connection).enqueue(1)
         async with asyncio.timeout(SIZE.patience):
             again = await mail.enqueue(1)
     assert (again.id, again.is_new) == (first.id, False)

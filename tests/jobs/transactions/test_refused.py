@@ -1,4 +1,4 @@
-"""`task.bind`: what cannot work is told."""
+"""`task.within`: what cannot work is told."""
 
 import sqlite3
 from contextlib import AsyncExitStack
@@ -14,8 +14,8 @@ from tests.jobs.transactions.own_connections import connect, on_postgres, path_o
 async def test_without_a_transaction_nothing_is_enqueued(app, own):
     double = declare_double(app)
     with pytest.raises(ConfigError, match="none is open"):
-        await double.bind(own.connection).enqueue(1)
-    assert await app.counts() == []
+        await double.within(own.connection).enqueue(1)
+    assert await app.queues() == []
 
 
 @pytest.mark.parametrize(
@@ -29,17 +29,17 @@ async def test_autocommit_in_disguise_is_refused(app, kind, url):
         own = await connect(kind, url, stack, isolation_level="AUTOCOMMIT")
         with pytest.raises(ConfigError, match="none is open"):
             async with own.transaction():
-                await double.bind(own.connection).enqueue(1)
-    assert await app.counts() == []
+                await double.within(own.connection).enqueue(1)
+    assert await app.queues() == []
 
 
 @ONE_OF_EACH
 async def test_a_strange_connection_is_refused(app):
     double = declare_double(app)
-    with pytest.raises(ConfigError, match=r"bind\(\) cannot use a builtins.object"):
-        await double.bind(object()).enqueue(1)
+    with pytest.raises(ConfigError, match=r"within\(\) cannot use a builtins.object"):
+        await double.within(object()).enqueue(1)
     with pytest.raises(ConfigError, match="not None"):
-        double.bind(None)
+        double.within(None)
 
 
 @ONE_OF_EACH
@@ -53,14 +53,14 @@ async def test_a_connection_to_another_database_is_refused(app, kind, url, names
         for prepared in (False, True):
             if prepared:  # another service keeps its jobs there
                 async with Tenure(elsewhere, namespace=namespace) as other:
-                    assert await other.counts() == []
+                    assert await other.queues() == []
             async with AsyncExitStack() as stack:
                 own = await connect(kind, elsewhere, stack)
                 with pytest.raises(ConfigError, match="database of the store"):
                     async with own.transaction():
-                        await double.bind(own.connection).enqueue(1)
+                        await double.within(own.connection).enqueue(1)
         async with Tenure(elsewhere, namespace=namespace) as other:
-            assert await other.counts() == []
+            assert await other.queues() == []
     finally:
         if kind == "asyncpg":
             await on_postgres(url, f'DROP DATABASE "{namespace}" WITH (FORCE)')
@@ -77,8 +77,8 @@ async def test_a_store_without_transactions_says_what_to_do(store, namespace, re
             with pytest.raises(ConfigError, match="no transactions that transaction"):
                 current_job().transaction(object())
 
-        with pytest.raises(ConfigError, match=r"no transactions that bind.*after your commit"):
-            await double.bind(object()).enqueue(1)
+        with pytest.raises(ConfigError, match=r"no transactions that within.*after your commit"):
+            await double.within(object()).enqueue(1)
         await (await last.enqueue()).result(timeout=5)
 
 
@@ -89,7 +89,7 @@ async def test_taste_in_rows_does_not_matter(app, own):
     own.connection.row_factory = sqlite3.Row
     own.connection.text_factory = bytes
     async with own.transaction():
-        assert (await double.bind(own.connection).enqueue(1)).id == before.id
+        assert (await double.within(own.connection).enqueue(1)).id == before.id
     assert own.connection.text_factory is bytes
 
 
@@ -97,7 +97,7 @@ async def test_taste_in_rows_does_not_matter(app, own):
 async def test_nobody_writes_between_what_a_bound_job_reads_and_its_commit(app, own):
     rival = sqlite3.connect(path_of(own.url), timeout=0, isolation_level=None)
     own.connection.execute("BEGIN")  # which takes no lock yet
-    assert await app._store.within(own.connection, "bind()").get([]) == []
+    assert await app._store.within(own.connection, "within()").get([]) == []
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         rival.execute("BEGIN IMMEDIATE")
     own.connection.execute("ROLLBACK")

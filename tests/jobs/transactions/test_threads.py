@@ -27,7 +27,7 @@ def test_from_a_thread(kind, url, namespace):
         with pytest.raises(JobNotFound):
             job.refresh()
         jobs = app.enqueue_many([double.request(n) for n in range(3)], within=db)
-        assert app.counts() == []
+        assert app.queues() == []
         db.commit()
         db.close()
         assert [job.refresh().state for job in jobs] == ["waiting"] * 3

@@ -30,7 +30,7 @@ async def operate(process: Process, app: Tenure, dice: random.Random) -> None:
     """Do something now and then until all is well; then let all timers tick again."""
     while not process.fleet.is_calm:
         await process.clock.sleep(dice.uniform(0.1, 0.7))
-        names = NAMES if dice.random() < _ANY_NAME else tuple(app.timers)
+        names = NAMES if dice.random() < _ANY_NAME else app.timer_names
         try:
             await _do_something(process, app, dice.choice(names), dice)
         except (ConfigError, StoreUnavailable, TimerBusy, TimerNotFound):
@@ -44,7 +44,7 @@ async def operate(process: Process, app: Tenure, dice: random.Random) -> None:
 
 
 async def _do_something(process: Process, app: Tenure, name: str, dice: random.Random) -> None:
-    timer, until = app.timers[name], dice.choice(_PAUSES)
+    timer, until = app.timer_handle(name), dice.choice(_PAUSES)
     resets = ("reset",) * 8 if _is_set_back(process.fleet.plan) else ()
     match dice.choice(_ACTIONS + resets):
         case "pause":
@@ -55,10 +55,10 @@ async def _do_something(process: Process, app: Tenure, name: str, dice: random.R
             await timer.resume()
         case "freeze":
             _say(process, "pause", EVERYTHING, until)
-            await app.freeze(until=until)
+            await app.pause_timers(until=until)
         case "unfreeze":
             _say(process, "resume", EVERYTHING)
-            await app.unfreeze()
+            await app.resume_timers()
         case "trigger":
             await timer.trigger()
         case "reset":
@@ -75,9 +75,11 @@ async def tidy_up(process: Process, app: Tenure) -> None:
     while True:
         await process.clock.sleep(_TIDY_EVERY)
         with suppress(StoreUnavailable):
-            await prune(app.timers.store)
+            await prune(app._services().store)  # noqa: SLF001 - until apps have an inner door
             if not _is_set_back(process.fleet.plan):
-                await Scheduling(app.timers.store).forget(idle=FORGOTTEN_AFTER)
+                await Scheduling(app._services().store).forget(  # noqa: SLF001 - until apps have an inner door
+                    idle=FORGOTTEN_AFTER
+                )
 
 
 def _is_set_back(plan: Plan) -> bool:
@@ -85,13 +87,13 @@ def _is_set_back(plan: Plan) -> bool:
 
 
 async def _resume_all(process: Process, app: Tenure) -> None:
-    if await app.timers.frozen() is not None:
+    if await app.timers_paused() is not None:
         _say(process, "resume", EVERYTHING)
-        await app.unfreeze()
-    for timer in await app.timers.all():
+        await app.resume_timers()
+    for timer in await app.timers():
         if timer.pause is not None and not timer.renamed_to:
             _say(process, "resume", timer.name)
-            await app.timers[timer.name].resume()
+            await app.timer_handle(timer.name).resume()
 
 
 def _say(process: Process, what: str, name: str, seconds: float | None = None) -> None:

@@ -218,7 +218,7 @@ async def test_jobs_come_once_their_transaction_is_committed(
     store = desk.store
     assert isinstance(store, PostgresStore)
     [job] = desk.new({})
-    await store.within(user, "bind()").insert([job])
+    await store.within(user, "within()").insert([job])
     for _ in range(10):
         await desk.clock.advance(seconds / 10)
         [other] = await desk.insert({})

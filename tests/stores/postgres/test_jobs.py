@@ -286,7 +286,7 @@ async def test_a_key_that_a_transaction_is_about_to_take_is_busy_until_its_end(
     key, free = Unique(key="key"), Unique(key="free")
     jobs = [new(2, unique=key), new(3), new(4, unique=free), new(5, unique=key)]
     await operator.execute("BEGIN")
-    await store.within(operator, "bind()").insert([new(1, unique=key)])
+    await store.within(operator, "within()").insert([new(1, unique=key)])
     for _ in range(2):  # a repeat gets the same answers
         outcomes = [answer.outcome for answer in await store.jobs.insert(jobs)]
         assert outcomes == ["busy", "created", "created", "busy"]
@@ -302,7 +302,7 @@ async def test_many_held_keys_are_told_apart_from_free_ones(
 ):
     held = [new(number, unique=Unique(key=f"key {number}")) for number in range(0, 60, 2)]
     await operator.execute("BEGIN")
-    await store.within(operator, "bind()").insert(held)
+    await store.within(operator, "within()").insert(held)
     jobs = [new(100 + number, unique=Unique(key=f"key {number}")) for number in range(60)]
     outcomes = [answer.outcome for answer in await store.jobs.insert(jobs)]
     assert outcomes == ["busy", "created"] * 30

@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from tenure.app import Tenure
+from tenure.app.lifecycle import services_here
 from tenure.cli.options import point_in_time
 from tenure.cli.output import safe
 from tenure.cli.target import Target, store_command
@@ -23,7 +24,7 @@ from tenure.cli.timers.table import (
     until_when,
 )
 from tenure.core.jobs.view import as_datetime
-from tenure.timers import Pause, TickRecord, TimerInfo
+from tenure.timers import TickRecord, TimerInfo, TimerPause
 
 __all__ = ["timers"]
 
@@ -90,8 +91,8 @@ def ls(target: Target) -> None:
     """List all timers and schedules that the store knows."""
     target.announce()
 
-    async def look(app: Tenure) -> tuple[list[TimerInfo], Pause | None, datetime]:
-        return await app.timers.all(), await app.timers.frozen(), await _now(app)
+    async def look(app: Tenure) -> tuple[list[TimerInfo], TimerPause | None, datetime]:
+        return await app.timers(), await app.timers_paused(), await _now(app)
 
     found, frozen, now = target.run_app(look)
     document = {**_about(target), "frozen": plain(frozen), "timers": [*map(plain, found)]}
@@ -123,10 +124,10 @@ def next_(target: Target, name: str, *, number: int) -> None:
 
     async def look(
         app: Tenure,
-    ) -> tuple[TimerInfo, list[datetime], Pause | None, datetime]:
-        timer = app.timers[name]
+    ) -> tuple[TimerInfo, list[datetime], TimerPause | None, datetime]:
+        timer = app.timer_handle(name)
         ticks = await timer.preview(number)
-        return await timer.info(), ticks, await app.timers.frozen(), await _now(app)
+        return await timer.info(), ticks, await app.timers_paused(), await _now(app)
 
     info, ticks, frozen, now = target.run_app(look)
     document = {
@@ -162,7 +163,7 @@ def history(target: Target, name: str, *, number: int) -> None:
     target.announce()
 
     async def look(app: Tenure) -> list[TickRecord]:
-        return await app.timers[name].history(number)
+        return await app.timer_handle(name).history(number)
 
     records = target.run_app(look)
     document = {**_about(target), "name": name, "ticks": [*map(plain, records)]}
@@ -186,9 +187,9 @@ def pause(target: Target, name: str, *, reason: str, until: datetime | float | N
     """Let no tick of a timer run. What runs goes on."""
     target.announce()
 
-    async def act(app: Tenure) -> tuple[Pause | None, datetime]:
-        await app.timers[name].pause(reason, until)
-        return (await app.timers[name].info()).pause, await _now(app)
+    async def act(app: Tenure) -> tuple[TimerPause | None, datetime]:
+        await app.timer_handle(name).pause(until=until, reason=reason)
+        return (await app.timer_handle(name).info()).pause, await _now(app)
 
     done, now = target.run_app(act)
     document = {**_about(target), "name": name, "pause": plain(done)}
@@ -208,7 +209,7 @@ def resume(target: Target, name: str) -> None:
     target.announce()
 
     async def act(app: Tenure) -> bool:
-        return await app.timers[name].resume()
+        return await app.timer_handle(name).resume()
 
     was_paused = target.run_app(act)
     said = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
@@ -236,8 +237,8 @@ def reset(target: Target, names: tuple[str, ...], *, every: bool) -> None:
     target.announce()
 
     async def act(app: Tenure) -> tuple[dict[str, bool], datetime]:
-        chosen = names or [info.name for info in await app.timers.all() if info.ahead]
-        handles = [app.timers[name] for name in dict.fromkeys(chosen)]
+        chosen = names or [info.name for info in await app.timers() if info.ahead]
+        handles = [app.timer_handle(name) for name in dict.fromkeys(chosen)]
         for handle in handles:
             await handle.info()  # a name that is wrong ends it before anything is changed
         return {handle.name: await handle.reset() for handle in handles}, await _now(app)
@@ -273,7 +274,7 @@ def trigger(target: Target, name: str) -> None:
     target.announce()
 
     async def act(app: Tenure) -> tuple[str, bool]:
-        timer = app.timers[name]
+        timer = app.timer_handle(name)
         # Asked first: afterwards the trigger itself counts as a sign of life.
         is_declared = (await timer.info()).is_declared
         return (await timer.trigger()).id, is_declared
@@ -305,9 +306,9 @@ def freeze(target: Target, *, reason: str, until: datetime | float | None, end: 
         _unfreeze(target)
         return
 
-    async def act(app: Tenure) -> tuple[Pause | None, datetime]:
-        await app.freeze(reason, until)
-        return await app.timers.frozen(), await _now(app)
+    async def act(app: Tenure) -> tuple[TimerPause | None, datetime]:
+        await app.pause_timers(until=until, reason=reason)
+        return await app.timers_paused(), await _now(app)
 
     frozen, now = target.run_app(act)
     document = {**_about(target), "frozen": plain(frozen)}
@@ -327,7 +328,7 @@ def unfreeze(target: Target) -> None:
 
 
 def _unfreeze(target: Target) -> None:
-    was_frozen = target.run_app(Tenure.unfreeze)
+    was_frozen = target.run_app(Tenure.resume_timers)
     said = "All timers go on." if was_frozen else "The timers were not frozen."
     document = {**_about(target), "frozen": None, "was_frozen": was_frozen}
     target.screen.answer(document, Text(said))
@@ -341,4 +342,6 @@ def _about(target: Target) -> dict[str, Any]:
 
 
 async def _now(app: Tenure) -> datetime:
-    return as_datetime((await app.timers.store.ping()).now)
+    services = services_here(app)
+    assert services is not None
+    return as_datetime((await services.store.ping()).now)

@@ -15,7 +15,7 @@ from rich.text import Text
 from tenure.cli.jobs.table import id_of, joined, took
 from tenure.cli.output import Cell, Shrinking, duration, safe, table
 from tenure.core.schedules.steps import TICKS_COUNTED
-from tenure.timers import Pause, TickRecord, TimerInfo
+from tenure.timers import TickRecord, TimerInfo, TimerPause
 
 __all__ = [
     "TIME",
@@ -58,14 +58,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def until_when(pause: Pause | None, now: datetime, otherwise: str) -> str:
+def until_when(pause: TimerPause | None, now: datetime, otherwise: str) -> str:
     """Return how long a pause lasts."""
     if pause is None or pause.until is None:
         return otherwise
     return f"until {pause.until:{TIME}} UTC, for {_length(pause.until, now)}"
 
 
-def frozen_line(frozen: Pause | None, now: datetime) -> Iterator[RenderableType]:
+def frozen_line(frozen: TimerPause | None, now: datetime) -> Iterator[RenderableType]:
     """Say that nothing ticks, if that is so."""
     if frozen is not None:
         long = until_when(frozen, now, "until 'tenure timers unfreeze'")
@@ -122,7 +122,7 @@ def _last(one: TimerInfo, now: datetime) -> Cell:
 def told_next(
     info: TimerInfo,
     ticks: Sequence[datetime],
-    frozen: Pause | None,
+    frozen: TimerPause | None,
     now: datetime,
     *,
     narrow: bool,
@@ -160,7 +160,7 @@ def told_times(
     now: datetime,
     *,
     zone: str = "UTC",
-    skipped: Sequence[Pause] = (),
+    skipped: Sequence[TimerPause] = (),
     narrow: bool = False,
 ) -> RenderableType:
     """Return a table of instants; also as clocks in another zone show them."""
@@ -213,13 +213,13 @@ def _why(one: TickRecord, date: str) -> str:
     return joined(why, f"attempt {one.attempts}" if one.attempts > 1 else "")
 
 
-def _because(pause: Pause) -> str:
+def _because(pause: TimerPause) -> str:
     """Return the reason so that a sentence can go on after it."""
     reason = safe(pause.reason).rstrip(". ")
     return f": {reason}" if reason else ""
 
 
-def _covers(pause: Pause, tick: datetime) -> bool:
+def _covers(pause: TimerPause, tick: datetime) -> bool:
     return pause.until is None or tick < pause.until
 
 

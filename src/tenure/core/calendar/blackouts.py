@@ -206,10 +206,10 @@ def check_blackouts(blackouts: object, rule: Rule, *, now: int) -> tuple[Blackou
 
 def _no_blackout(value: object) -> str:
     is_text = isinstance(value, str) and _TEXT.fullmatch(value.strip())
-    hint = f" Did you mean blackout=[daily({value!r})]?" if is_text else ""
+    hint = f" Did you mean blackout=[blackout.daily({value!r})]?" if is_text else ""
     return (
-        "blackout takes a list of weekdays(...), weekends(...), daily(...) and window(...), not "
-        f"{value!r}.{hint}"
+        "blackout takes a list of what tenure.blackout makes: weekdays(...), weekends(...), "
+        f"daily(...) or window(...), not {value!r}.{hint}"
     )
 
 

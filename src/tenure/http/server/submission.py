@@ -20,7 +20,7 @@ from tenure.http.problems import Problem, pointer_step
 from tenure.http.request import Asked, Headers, idempotency_key
 from tenure.http.server.endpoint import Endpoint, Limits, Submission
 from tenure.http.server.parameters import check_json
-from tenure.jobs import Job, Request
+from tenure.jobs import Job, JobRequest
 
 __all__ = ["check_body", "submit"]
 
@@ -105,7 +105,7 @@ async def _store(
         unique = Unique(key=mark, digest=digest, keep=_KEPT_AT_LEAST, with_job=True)
         new = replace(new, unique=unique, tags=(*new.tags, mark))
     try:
-        job: Job[Any] = await services.jobs.enqueue(Request(new))
+        job: Job[Any] = await services.jobs.enqueue(JobRequest(new))
     except UniqueMismatch:
         detail = "Its path, its query or its body was another one. Use a new key."
         raise Problem.of("idempotency-key-reused", detail) from None

@@ -210,7 +210,7 @@ class UnlockedRuns:
         return await self._threads.run(partial(handler.function, *arguments))
 
     def _time_out(self, run: _Run) -> None:
-        log.error("timer %r ran without the store for longer than max_run_time", run.timer)
+        log.error("timer %r ran without the store for longer than its timeout", run.timer)
         run.stop("timed out")
 
     def _report_stuck(self, run: _Run, reason: StopReason) -> None:

@@ -10,7 +10,7 @@ from tenure.core.leases import Lease
 
 __all__ = ["Purpose", "Within"]
 
-Purpose: TypeAlias = Literal["guard()", "bind()", "transaction()"]
+Purpose: TypeAlias = Literal["guard()", "within()", "transaction()"]
 """The call of the user's, for messages."""
 
 

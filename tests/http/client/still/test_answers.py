@@ -7,14 +7,8 @@ from uuid import UUID
 import pytest
 from msgspec import json
 
-from tenure import (
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    RequestRefused,
-    ResultUnavailable,
-    UnusableAnswer,
-)
+from tenure import JobCancelled, JobFailed, JobNotFound, ResultUnavailable
+from tenure.http import RequestRefused, UnusableAnswer
 from tenure.http.client import transport as lines
 from tenure.http.client.conversation import Ask, on_the_same_host, origin, retry_after
 from tenure.http.client.remote_job import _Lines

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from tenure import RequestRefused, ServerUnreachable
+from tenure.http import RequestRefused, ServerUnreachable
 from tests.http.client.either import each, got
 from tests.http.client.stillness import PLACE, After, event, shown, stored, stream
 from tests.http.network import Answered, Mishap, Network, Unreachable
