@@ -10,7 +10,7 @@ from tenure.core.schedules.records import (
     Commit,
     Committed,
     Expected,
-    Found,
+    ScheduleHead,
     ScheduleRecord,
     TickLine,
     Write,
@@ -65,9 +65,9 @@ def as_expected(of: ScheduleRecord | str, silent_for: float | None = None) -> Ex
     return Expected(of.name, of.version, silent_for)
 
 
-def as_found(record: ScheduleRecord) -> Found:
+def as_found(record: ScheduleRecord) -> ScheduleHead:
     """Return what a refusal says of a schedule."""
-    return Found(
+    return ScheduleHead(
         record.name,
         record.version,
         record.standing,

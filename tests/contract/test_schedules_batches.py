@@ -43,7 +43,7 @@ async def test_commits_of_one_call_see_what_those_before_them_did(store: Store):
         "full",
         "stale",
     ]
-    assert [found.version for found in answers[2].found] == [second.id]
+    assert [found.version for found in answers[2].heads] == [second.id]
     assert answers[4].blocking == (third.id,)
     record = await look_at(store)
     assert (record.version, record.standing, record.last_job) == (second.id, "second", third.id)
@@ -82,7 +82,7 @@ async def test_one_that_is_refused_hides_no_other(store: Store):
     ]
     answers = await store.schedules.commit(batch)
     assert [answer.outcome for answer in answers] == ["done"] * 3 + ["stale"] + ["done"] * 2
-    assert answers[3].found == (as_found(newer),)
+    assert answers[3].heads == (as_found(newer),)
     runs = [answer.run and answer.run.id for answer in answers]
     assert runs == [None if number == 3 else commit.id for number, commit in enumerate(batch)]
     listed = (await store.schedules.read()).records

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from tenure.core.schedules.records import Commit, Expected, Found, Room, Write
+from tenure.core.schedules.records import Commit, Expected, Room, ScheduleHead, Write
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import (
@@ -34,7 +34,7 @@ async def test_a_commit_makes_a_schedule(store: Store, clock: ManualClock):
     made = plan("sync", writes=(Write("sync", "standing", "ruler", "definition"),))
     answer = await send(store, made)
     assert (answer.outcome, answer.now, answer.run) == ("done", clock.wall(), None)
-    assert (answer.room, answer.blocking, answer.found) == (0, (), ())
+    assert (answer.room, answer.blocking, answer.heads) == (0, (), ())
     record = await look_at(store)
     assert (record.name, record.version) == ("sync", made.id)
     assert (record.definition, record.standing, record.ruler) == (
@@ -96,7 +96,7 @@ async def test_a_schedule_that_is_deleted_leaves_nothing_to_the_next_of_its_name
     assert (await store.schedules.read()).records == []
     assert (await store.schedules.read(["sync"])).records == []
     assert await decisions(store, "sync") == []
-    assert (await send(store, plan(first))).found == (Found("sync", ""),)
+    assert (await send(store, plan(first))).heads == (ScheduleHead("sync", ""),)
     again = await create(store)
     assert (again.last_run, again.last_job, again.latest) == (0, "", None)
     assert await decisions(store, "sync") == []
@@ -133,21 +133,21 @@ async def test_a_commit_that_expects_another_version_is_stale(store: Store, cloc
     clock.shift(1)
     answer = await send(store, plan(first, writes=(Write("sync", "mine"),)))
     assert (answer.outcome, answer.now, answer.run) == ("stale", clock.wall(), None)
-    assert answer.found == (as_found(second),)
-    assert answer.found[0].last_run == TICK
+    assert answer.heads == (as_found(second),)
+    assert answer.heads[0].last_run == TICK
     assert await look_at(store) == second
 
 
 async def test_a_commit_that_expects_no_schedule_is_stale_where_there_is_one(store: Store):
     there = await create(store)
     answer = await send(store, plan("sync", writes=(Write("sync", "mine"),)))
-    assert (answer.outcome, answer.found) == ("stale", (as_found(there),))
+    assert (answer.outcome, answer.heads) == ("stale", (as_found(there),))
 
 
 async def test_a_commit_that_expects_a_schedule_is_stale_where_there_is_none(store: Store):
     expects = (Expected("sync", "some version"),)
     answer = await send(store, plan(expects=expects, writes=(Write("sync", "mine"),)))
-    assert (answer.outcome, answer.found) == ("stale", (Found("sync", ""),))
+    assert (answer.outcome, answer.heads) == ("stale", (ScheduleHead("sync", ""),))
     assert (await store.schedules.read()).records == []
 
 
@@ -163,10 +163,10 @@ async def test_what_is_expected_and_not_written_is_compared_as_well(store: Store
     for wrong, found in [
         (as_expected(other), as_found(newer)),
         (as_expected("other"), as_found(newer)),
-        (Expected("absent", "some version"), Found("absent", "")),
+        (Expected("absent", "some version"), ScheduleHead("absent", "")),
     ]:
         answer = await send(store, expecting(wrong))
-        assert (answer.outcome, answer.found) == ("stale", (found,))
+        assert (answer.outcome, answer.heads) == ("stale", (found,))
     assert await everything(store) == before
     right = expecting(as_expected(newer), as_expected("absent"))
     assert (await send(store, right)).outcome == "done"
@@ -177,10 +177,10 @@ async def test_a_stale_commit_is_told_of_all_that_it_expected_otherwise(store: S
     newer = {name: await rewrite(store, records[name], ruler="newer") for name in "ab"}
     expects = (*(as_expected(records[name]) for name in "abc"), Expected("d", "v"))
     answer = await send(store, plan("a", expects=expects))
-    assert {found.name: found for found in answer.found} == {
+    assert {found.name: found for found in answer.heads} == {
         "a": as_found(newer["a"]),
         "b": as_found(newer["b"]),
-        "d": Found("d", ""),
+        "d": ScheduleHead("d", ""),
     }
 
 
@@ -313,7 +313,7 @@ async def test_a_repeat_after_its_run_was_removed_is_stale(store: Store, clock: 
     assert await prune_jobs(store) == 1
     before = await everything(store)
     again = await send(store, sent)
-    assert (again.outcome, [found.version for found in again.found]) == ("stale", [sent.id])
+    assert (again.outcome, [found.version for found in again.heads]) == ("stale", [sent.id])
     assert await everything(store) == before
 
 
@@ -322,7 +322,7 @@ async def test_a_repeat_without_a_run_is_stale_and_finds_its_own_id(store: Store
     assert (await send(store, sent)).outcome == "done"
     before = await everything(store)
     again = await send(store, sent)
-    assert (again.outcome, [found.version for found in again.found]) == ("stale", [sent.id])
+    assert (again.outcome, [found.version for found in again.heads]) == ("stale", [sent.id])
     assert await everything(store) == before
 
 
@@ -330,4 +330,4 @@ async def test_a_repeat_of_a_commit_that_has_deleted_finds_nothing(store: Store)
     sent = plan(await create(store), writes=(Write("sync", None),))
     assert (await send(store, sent)).outcome == "done"
     again = await send(store, sent)
-    assert (again.outcome, again.found) == ("stale", (Found("sync", ""),))
+    assert (again.outcome, again.heads) == ("stale", (ScheduleHead("sync", ""),))

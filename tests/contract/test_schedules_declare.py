@@ -143,7 +143,7 @@ async def test_a_schedule_that_was_declared_not_long_ago_makes_a_commit_stale(
     taken = silent(record, MINUTE)
     clock.shift(MINUTE - MOMENT)
     answer = await send(store, taken)
-    assert (answer.outcome, answer.found) == ("stale", (as_found(record),))
+    assert (answer.outcome, answer.heads) == ("stale", (as_found(record),))
     assert await look_at(store) == record
     clock.shift(MOMENT)
     assert (await send(store, taken)).outcome == "done"
@@ -177,7 +177,7 @@ async def test_a_schedule_that_is_only_expected_may_have_to_be_silent(
     expects = (as_expected(record), as_expected(successor, MINUTE))
     back = plan(record, expects=expects, writes=(Write("sync", "back"),))
     answer = await send(store, back)
-    assert (answer.outcome, answer.found) == ("stale", (as_found(successor),))
+    assert (answer.outcome, answer.heads) == ("stale", (as_found(successor),))
     clock.shift(MINUTE)
     assert (await send(store, back)).outcome == "done"
 
@@ -309,7 +309,7 @@ async def test_names_and_documents_are_not_interpreted(store: Store, name: str):
     full = await send(store, plan(first, rooms=(Room(1, on=name),)))
     assert (full.outcome, full.blocking) == ("full", (made.id,))
     stale = await send(store, plan(name))
-    assert stale.found == (as_found(await look_at(store, name)),)
+    assert stale.heads == (as_found(await look_at(store, name)),)
     assert (await send(store, plan(first, writes=(Write(name, None),)))).outcome == "done"
     assert (await store.schedules.read()).records == []
 

@@ -80,7 +80,7 @@ async def test_of_many_commits_of_one_version_exactly_one_is_carried_out(stores:
         (winner,) = [answer.run.id for answer in answers if answer.run]
         record = await look_at(stores[1])
         assert (record.version, record.last_job, record.live) == (winner, winner, turn + 1)
-        found = {found for answer in answers for found in answer.found}
+        found = {found for answer in answers for found in answer.heads}
         assert found == {as_found(record)}
     assert len(await find_all(stores[0])) == SIZE.rounds
     assert len(await decisions(stores[0], "sync")) == min(100, SIZE.rounds)
@@ -98,7 +98,7 @@ async def test_of_many_who_make_a_schedule_exactly_one_does(stores: list[Store])
         record = await look_at(stores[0], name)
         winner = [answer.outcome for answer in answers].index("done")
         assert (record.version, record.standing) == (commits[winner].id, str(winner))
-        assert {found for answer in answers for found in answer.found} == {as_found(record)}
+        assert {found for answer in answers for found in answer.heads} == {as_found(record)}
         assert len(await decisions(stores[0], name)) == 1
 
 

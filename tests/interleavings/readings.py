@@ -76,7 +76,7 @@ def _readings_of(commit: Commit, answer: Any, held: set[str]) -> list[tuple[Comm
     if not loose:
         return [(commit, answer)]
     if answer is not UNKNOWN and answer.outcome == "stale":
-        is_loose = {found.name for found in answer.found} <= loose
+        is_loose = {found.name for found in answer.heads} <= loose
         return [(commit, answer), None] if is_loose else [(commit, answer)]
     expects = tuple(one for one in commit.expects if one.name not in loose)
     return [(commit, answer), (replace(commit, expects=expects), answer)]

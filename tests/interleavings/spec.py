@@ -234,8 +234,8 @@ def _uncounted(answer: ScheduleList) -> ScheduleList:
 
 
 def _in_order(answer: Committed) -> Committed:
-    found = tuple(sorted(answer.found, key=lambda one: one.name))
-    return replace(answer, found=found, blocking=tuple(sorted(answer.blocking)))
+    found = tuple(sorted(answer.heads, key=lambda one: one.name))
+    return replace(answer, heads=found, blocking=tuple(sorted(answer.blocking)))
 
 
 def _by_id(one: Any) -> str:

@@ -136,7 +136,7 @@ class TimerCalls:
     def _heard(self, commit: Commit, answer: Committed) -> list[JobRecord]:
         if answer.outcome in ("done", "instead"):
             self._versions |= written_by(commit)
-        self._versions |= {found.name: found.version for found in answer.found}
+        self._versions |= {found.name: found.version for found in answer.heads}
         self._first_versions = {**self._versions, **self._first_versions}
         run = answer.run
         return [run] if run is not None and run.state == "running" else []

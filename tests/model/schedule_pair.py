@@ -217,8 +217,8 @@ def _line(tick: int, like: str, ticks: int, body: str) -> TickLine:
 
 def _bare(answer: Committed) -> Committed:
     """Return an answer without its run, and in one order."""
-    found = tuple(sorted(answer.found, key=lambda one: one.name))
-    return replace(answer, run=None, blocking=tuple(sorted(answer.blocking)), found=found)
+    found = tuple(sorted(answer.heads, key=lambda one: one.name))
+    return replace(answer, run=None, blocking=tuple(sorted(answer.blocking)), heads=found)
 
 
 def _in_order(answer: Declared) -> Declared:

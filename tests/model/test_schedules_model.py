@@ -97,7 +97,7 @@ def _kinds_of(commits: list[Commit], answers: list[Committed]) -> set[str]:
     for commit, answer in zip(commits, answers, strict=True):
         versions = {one.name: one.version for one in commit.expects}
         if answer.outcome == "stale":
-            is_loud = any(one.version and one.version == versions[one.name] for one in answer.found)
+            is_loud = any(one.version and one.version == versions[one.name] for one in answer.heads)
             kinds |= {"too loud"} if is_loud else set()
         elif answer.outcome in ("done", "instead", "full"):
             is_deleted = any(write.standing is None for write in commit.writes)

@@ -308,7 +308,7 @@ class ServerSchedules(Schedules):
 def _is_own(commit: Commit, answer: Committed) -> bool:
     """Return whether a move is refused because it was carried out before."""
     is_move = commit.run is not None or bool(commit.lines)
-    return is_move and any(found.version == commit.id for found in answer.found)
+    return is_move and any(found.version == commit.id for found in answer.heads)
 
 
 def _number(payload: bytes) -> int:

@@ -14,7 +14,7 @@ from tenure.core.schedules.documents import (
     read_standing,
     write_document,
 )
-from tenure.core.schedules.records import Commit, Found, ScheduleRecord
+from tenure.core.schedules.records import Commit, ScheduleHead, ScheduleRecord
 
 __all__ = ["NOW", "SECOND", "charter_in", "found", "freeze", "schedule", "standing_in", "text_of"]
 
@@ -58,9 +58,9 @@ def schedule(
     return read
 
 
-def found(name: str = "sync", *, last_job: str = "", **standing: Any) -> Found:
+def found(name: str = "sync", *, last_job: str = "", **standing: Any) -> ScheduleHead:
     """Return how a schedule stands that d1 rules."""
-    return Found(name, f"v-{name}", text_of(**standing), "d1", 0, last_job)
+    return ScheduleHead(name, f"v-{name}", text_of(**standing), "d1", 0, last_job)
 
 
 def standing_in(commit: Commit, name: str = "sync") -> Standing:

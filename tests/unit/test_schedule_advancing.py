@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.schedules.documents import Decision, decision_in
-from tenure.core.schedules.records import Commit, Committed, Expected, Found, Room, Write
+from tenure.core.schedules.records import Commit, Committed, Expected, Room, ScheduleHead, Write
 from tenure.core.schedules.ticks import (
     Advance,
     Advanced,
@@ -42,14 +42,16 @@ def move(**details: Any) -> Advance:
     return Advance(id="m1", name="sync", **{**given, **details})
 
 
-def decided(asked: Advance, there: Found | None = None, everything: Found | None = None) -> Move:
+def decided(
+    asked: Advance, there: ScheduleHead | None = None, everything: ScheduleHead | None = None
+) -> Move:
     """Return what is sent to the store."""
     sent = advance(asked, there or found(), everything)
     assert isinstance(sent, Move)
     return sent
 
 
-def refused(asked: Advance, there: Found | None, **known: Any) -> Advanced:
+def refused(asked: Advance, there: ScheduleHead | None, **known: Any) -> Advanced:
     answer = advance(asked, there, None, now=NOW, **known)
     assert isinstance(answer, Advanced)
     assert answer.now == NOW
@@ -65,8 +67,10 @@ def decisions_in(commit: Commit) -> list[Decision]:
 # What is refused without asking the store.
 
 
-@pytest.mark.parametrize("there", [None, Found("sync", ""), Found("sync", "v-sync", "spoiled")])
-def test_what_is_not_there_or_cannot_be_read_is_unknown(there: Found | None):
+@pytest.mark.parametrize(
+    "there", [None, ScheduleHead("sync", ""), ScheduleHead("sync", "v-sync", "spoiled")]
+)
+def test_what_is_not_there_or_cannot_be_read_is_unknown(there: ScheduleHead | None):
     assert refused(move(), there).outcome == "unknown"
 
 
@@ -80,7 +84,9 @@ def test_what_is_not_there_or_cannot_be_read_is_unknown(there: Found | None):
         (move(seen=None, ruler="d2"), found()),
     ],
 )
-def test_what_another_replica_or_definition_has_decided_has_passed(asked: Advance, there: Found):
+def test_what_another_replica_or_definition_has_decided_has_passed(
+    asked: Advance, there: ScheduleHead
+):
     answer = refused(asked, there)
     assert (answer.outcome, answer.cursor, answer.ruler, answer.revision) == (
         "passed",
@@ -273,8 +279,8 @@ def test_a_tick_of_a_pause_is_told_as_skipped():
 
 
 def test_a_schedule_that_has_changed_meanwhile_is_decided_again():
-    assert answer_to(move(), "stale", found=(Found("sync", "v2", text_of(), "d1"),)) is None
-    assert answer_to(move(), "stale", found=(Found("*", "v2", text_of()),)) is None
+    assert answer_to(move(), "stale", heads=(ScheduleHead("sync", "v2", text_of(), "d1"),)) is None
+    assert answer_to(move(), "stale", heads=(ScheduleHead("*", "v2", text_of()),)) is None
 
 
 @pytest.mark.parametrize(
@@ -291,8 +297,8 @@ def test_what_was_carried_out_before_is_known_again(
     asked: Advance, last_job: str, outcome: str, reason: str
 ):
     """The reply was lost: the store finds the id of the move as version."""
-    now = Found("sync", "m1", text_of(cursor=TICK), "d1", TICK, last_job)
-    answer = answer_to(asked, "stale", found=(now,))
+    now = ScheduleHead("sync", "m1", text_of(cursor=TICK), "d1", TICK, last_job)
+    answer = answer_to(asked, "stale", heads=(now,))
     assert answer is not None
     assert (answer.outcome, answer.reason, answer.cursor, answer.run) == (
         outcome,
@@ -321,19 +327,19 @@ def test_what_is_known_after_a_commit(
 ):
     commit = decided(move(limit=SKIP)).commit
     known = after_commit(commit, Committed(outcome=outcome, now=NOW), found())
-    assert known == Found("sync", version, text_of(cursor=cursor), "d1", *last)
+    assert known == ScheduleHead("sync", version, text_of(cursor=cursor), "d1", *last)
 
 
 def test_a_stale_answer_says_how_the_schedule_stands():
-    news = Found("sync", "v2", text_of(cursor=TICK), "d2")
-    answer = Committed(outcome="stale", now=NOW, found=(Found("*", "v3"), news))
+    news = ScheduleHead("sync", "v2", text_of(cursor=TICK), "d2")
+    answer = Committed(outcome="stale", now=NOW, heads=(ScheduleHead("*", "v3"), news))
     assert after_commit(decided(move()).commit, answer, found()) == news
 
 
 def test_a_replicas_own_tick_changes_no_version():
     commit = decided(move(seen=None)).commit
     known = after_commit(commit, Committed(outcome="done", now=NOW), found())
-    assert known == Found("sync", "v-sync", text_of(), "d1", TICK, "m1")
+    assert known == ScheduleHead("sync", "v-sync", text_of(), "d1", TICK, "m1")
 
 
 def lines_of_outage(**details: Any) -> Advance:

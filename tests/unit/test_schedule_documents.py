@@ -23,7 +23,7 @@ from tenure.core.schedules.pauses import Change, forget, freeze, reset, thaw
 from tenure.core.schedules.records import (
     Commit,
     Expected,
-    Found,
+    ScheduleHead,
     ScheduleRecord,
     TickLine,
     Write,
@@ -84,8 +84,8 @@ def move(**details: Any) -> Advance:
     return Advance(id="m1", name="sync", **given)
 
 
-def found_of(there: Schedule) -> Found:
-    return Found(there.name, "v", there.record.standing, "d1")
+def found_of(there: Schedule) -> ScheduleHead:
+    return ScheduleHead(there.name, "v", there.record.standing, "d1")
 
 
 def registered(digest: str, *there: Schedule, **details: Any) -> tuple[Commit | None, str]:
@@ -235,7 +235,7 @@ def test_a_pause_of_all_in_a_newer_form_is_heeded():
     of_all = readable({**STANDING, "needs": NEWER}, name=EVERYTHING)
     assert not of_all.standing.is_ours
     run = NewJob(id="m1", task="@sync", schedule="sync")
-    there = Found("sync", "v", json.dumps({**STANDING, "freeze": None}), "d1")
+    there = ScheduleHead("sync", "v", json.dumps({**STANDING, "freeze": None}), "d1")
     sent = advance(move(run=run), there, found_of(of_all))
     assert isinstance(sent, Move)
     assert sent.is_paused

@@ -8,7 +8,7 @@ import pytest
 
 from tenure.core.bounds import INSTANT_MAX
 from tenure.core.jobs.records import NewJob, Settlement
-from tenure.core.schedules.records import Expected, Found, Write
+from tenure.core.schedules.records import Expected, ScheduleHead, Write
 from tenure.stores.postgres import PostgresStore
 from tests.contract.commit_calls import create, look_at, plan, rewrite, run, send, tick_line
 from tests.rig.endings import settlement
@@ -187,7 +187,7 @@ async def test_a_schedule_that_cannot_be_used_counts_as_not_there(
     silent = Expected("broken", broken.version, silent_for=0.0)
     answers = await store.schedules.commit([plan(broken, expects=(silent,)), plan(sound)])
     assert [answer.outcome for answer in answers] == ["stale", "done"]
-    assert answers[0].found == (Found("broken", ""),)
+    assert answers[0].heads == (ScheduleHead("broken", ""),)
     # What expects no such schedule takes its place.
     above = Write("sound", "standing", "ruler", above=("broken",))
     await send(store, plan(sound, writes=(above,)))

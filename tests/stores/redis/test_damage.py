@@ -227,7 +227,7 @@ async def test_a_timer_that_cannot_be_read_is_replaced_and_its_neighbour_goes_on
     bad, good = await create(store, "bad"), await create(store, "good")
     looker.redis.hset(looker.timer("schedules"), "bad", record)
     assert (await store.schedules.declare([("bad", "ruler"), ("good", "ruler")])).lost == ["bad"]
-    assert (await send(store, plan(bad))).found[0].version == ""
+    assert (await send(store, plan(bad))).heads[0].version == ""
     assert (await rewrite(store, good, standing="moved")).standing == "moved"
     assert (await create(store, "bad", definition=None)).definition == ""
     reports = [(report.kind, report.name, report.where) for report in store.damage]

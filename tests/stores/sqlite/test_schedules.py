@@ -296,7 +296,7 @@ async def test_a_schedule_that_cannot_be_read_counts_as_not_there(store, column,
     stale, moved = await store.schedules.commit(
         [plan(before), plan(good, writes=(Write("good", "moved"),))]
     )
-    assert [(found.name, found.version) for found in stale.found] == [("sync", "")]
+    assert [(found.name, found.version) for found in stale.heads] == [("sync", "")]
     assert moved.outcome == "done"
     again = await create(store, standing="anew")
     assert (again.standing, again.last_run, again.latest) == ("anew", 0, None)

@@ -1,4 +1,7 @@
-"""How a timer or schedule is declared: its rule, its options, and what its runs are."""
+"""The definition of a timer or schedule: its rule, its options, and what its runs look like.
+
+Replicas compare definitions by `digest`. They continue each other's ticks if `calendar` is equal.
+"""
 
 from __future__ import annotations
 
@@ -33,33 +36,33 @@ TASK_PREFIX: Final = "@"
 
 
 class RunOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the runs of a schedule are, beside their tick."""
+    """The options of a schedule's runs: what is the same for every tick."""
 
     task: str
     queue: str
     priority: int = 5
     payload: bytes = b""
-    """The arguments; those of a timer are its tick."""
+    """The arguments of a schedule's runs. Runs of a timer get a `TickArguments` instead."""
     tags: tuple[str, ...] = ()
     timeout: float | None = None
     retention: float = 0.0
     retention_failed: float = 0.0
     options: str = ""
-    """As `core.options` writes them."""
+    """As `core.jobs.options` writes them."""
 
 
 class TickArguments(Struct, frozen=True, kw_only=True):
-    """What the run of a timer is told: instants by the store's clock."""
+    """The arguments of a timer's run: instants of the store's clock."""
 
     nominal: int
     scheduled: int
-    """When it is to begin: the due instant, and its jitter."""
+    """When it is to begin: the due instant plus the jitter."""
     previous: int = 0
     """The nominal instant of the run before this one; 0 if there was none."""
 
 
 class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A timer or a schedule as it was declared; kept in the store for those who look at it."""
+    """A timer or schedule as it was declared. The store keeps it for operators to see."""
 
     kind: Literal["timer", "schedule"]
     rule: Rule
@@ -75,12 +78,12 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Microseconds from a nominal instant to the due one."""
     blackouts: tuple[Blackout, ...] = ()
     jitter: float = 0.0
-    """The most seconds of a random pause before a run begins."""
+    """The longest random delay before a run begins, in seconds."""
     on_unavailable: OnUnavailable | None = None
-    """What a tick does while the store is down. None: a replica's own ticks run, unless a limit
-    counts them; all others wait."""
+    """What a tick does while the store is down. None: ticks with each="replica" run, unless they
+    have a limit; all others wait."""
     rests: bool = False
-    """Whether the rule's period counts from the end of the last run."""
+    """Whether the period counts from the end of the last run."""
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -91,7 +94,7 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def calendar(self) -> str:
-        """The digest of what decides which ticks there are, and whose cursor they move."""
+        """The digest of all options that decide at which instants there are ticks."""
         return _digest(msgspec.json.encode((self.rule, self.rests, self.each)))
 
     @property
@@ -113,7 +116,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def own_tasks(self) -> tuple[str, ...]:
-        """The tasks of a timer's runs, also of those made under a former name; none otherwise."""
+        """The tasks of a timer's runs, former names included; empty for a schedule."""
         if self.definition.kind != "timer":
             return ()
         return tuple(f"{TASK_PREFIX}{name}" for name in (self.name, *self.renamed_from))

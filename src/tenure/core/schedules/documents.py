@@ -1,8 +1,8 @@
-"""The documents of a schedule: what `core` keeps in the texts that stores do not look into.
+"""Reads and writes the documents of a schedule. Stores keep them as opaque text.
 
-The *charter* says how a schedule was declared, and changes with deploys. The *standing* says where
-it is, and changes with every tick, so it is small. Both keep fields that this release does not
-know: a newer release may have written them.
+The *charter* says how a schedule was declared, and changes with deploys. The *standing* holds its
+cursor, and changes with every tick, so it is small. Both keep fields that this release does not
+know, because a newer release may have written them. Reading never raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tenure.core.bounds import Fence, Instant
 from tenure.core.durations import micros
 from tenure.core.schedules.definition import Definition
-from tenure.core.schedules.records import Found, ScheduleRecord, TickLine
+from tenure.core.schedules.records import ScheduleHead, ScheduleRecord, TickLine
 
 __all__ = [
     "ANSWERED_LATE",
@@ -41,20 +41,19 @@ __all__ = [
 ]
 
 EVERYTHING: Final = "*"
-"""The name under which all schedules are frozen at once."""
+"""The name of the record that pauses all schedules at once."""
 DECLARED_FOR: Final = 60.0
 """Seconds for which a definition rules after a replica has declared it."""
 DIGESTS_MAX: Final = 10
-"""How many earlier definitions of a schedule are known again."""
+"""How many definitions of a schedule are remembered, so that an older one is recognised."""
 UNLOCKED: Final = "unlocked"
 """Why a tick ran without a job: the store did not answer."""
 RAN_UNLOCKED: Final = "its tick ran without the store"
-"""Why a run was withdrawn: the store has made it, but its reply was lost."""
+"""Why a run was cancelled: the store has made it, but its reply was lost."""
 ANSWERED_LATE: Final = "the store answered too late for its tick"
-"""Why a run was withdrawn: the store has made it when its tick was not wanted any more. Its tick
-counts as missed."""
+"""Why a run was cancelled: the store has made it too late for its tick, which counts as missed."""
 DOCUMENT_FORMAT: Final = 1
-"""The newest form of standings that this release can rewrite without harm."""
+"""The newest format of standings that this release can rewrite safely."""
 
 
 class Freeze(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,12 +71,12 @@ class Freeze(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Charter(Struct, frozen=True, kw_only=True):
-    """How a schedule is declared, and was before."""
+    """How a schedule is declared, and the digests of its earlier definitions."""
 
     definition: Raw
     """JSON, as `Definition.encode` writes it."""
     digests: tuple[str, ...]
-    """Of the definitions that have ruled, the present one last."""
+    """The definitions that have ruled, the present one last."""
     calendar: str
     """The same for definitions with the same ticks."""
     registered: Instant
@@ -86,20 +85,21 @@ class Charter(Struct, frozen=True, kw_only=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a schedule is."""
+    """The position of a schedule: its cursor, and whether it is paused or renamed."""
 
     cursor: Instant
-    """The nominal instant of the last tick that was decided. Ticks up to it never run again."""
+    """The nominal instant of the last tick that was decided. Ticks up to it never run again,
+    unless an operator resets the cursor."""
     revision: Fence = 1
     """Grows with each definition that takes over, and with each rename."""
-    # PostgreSQL cannot be asked about a name with a NUL: one would fail the call for all others.
+    # A name with a NUL would make PostgreSQL fail the read of all names in the same call.
     successor: Annotated[str, Meta(pattern=r"^[^\x00]*$")] = ""
     """Its new name, if it was renamed."""
     ran: Instant = 0
     """The nominal instant of the last run without the store, until a newer tick has a run."""
     freeze: Freeze | None = None
     needs: int = DOCUMENT_FORMAT
-    """A release that knows only older forms may not rewrite it."""
+    """A release that knows only older formats must not rewrite it."""
     unknown: dict[str, Raw] = {}
 
     @property
@@ -125,15 +125,16 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return max(self.record.last_run, self.standing.ran)
 
     def is_declared(self, now: int) -> bool:
-        """Return whether a replica with the ruling definition was heard of lately.
+        """Return whether a replica has declared the ruling definition lately.
 
-        If it was alive, it would soon replace a declaration that lies in the store's future.
+        A declaration in the store's future counts only if it is near: a living replica would soon
+        replace it.
         """
         return abs(now - self.record.declared) < micros(DECLARED_FOR)
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What became of a tick; or of several in a row with the same outcome, without a run."""
+    """The outcome of a tick, or of several in a row with the same outcome and without a run."""
 
     outcome: Literal["ran", "skipped", "missed"]
     reason: str = ""
@@ -150,13 +151,13 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class _Form(Struct, frozen=True):
-    """The one field of a standing that every release can read."""
+    """The field of a standing that every release can read."""
 
     needs: int = DOCUMENT_FORMAT
 
 
 class _Body(Struct, frozen=True, array_like=True):
-    """What a line of history says beside its instants."""
+    """The body of a line of history."""
 
     outcome: Literal["ran", "skipped", "missed"]
     reason: str = ""
@@ -166,13 +167,13 @@ class _Body(Struct, frozen=True, array_like=True):
 
 Document = TypeVar("Document", Charter, Standing, Freeze)
 
-# Of a record without a readable charter: the next definition that is declared rules.
+# Stands for an unreadable charter: the next definition that is registered rules.
 _NO_CHARTER: Final = Charter(definition=Raw(b"null"), digests=(), calendar="", registered=0)
 _MALFORMED = (ValueError, RecursionError)
 
 
 def line_of(decision: Decision) -> TickLine:
-    """Return a decision as a line of history. Ticks without a run join the line before them."""
+    """Return a decision as a line of history. Decisions without a run may join the newest line."""
     has_run = decision.outcome == "ran"
     values: tuple[str, ...] = (decision.outcome, decision.reason)
     if has_run:
@@ -205,9 +206,9 @@ def decision_in(line: TickLine) -> Decision | None:
 
 
 def read_standing(text: str) -> Standing | None:
-    """Return a standing; None if it cannot be read. Whoever declares the schedule begins anew.
+    """Return a standing; None if it cannot be read: the next registration begins anew.
 
-    Of one in a newer form that this release cannot read, it only tells that it is not ours.
+    A standing in a newer format that this release cannot read is returned with `is_ours` False.
     """
     return _read(text, Standing) or _in_newer_form(text)
 
@@ -230,7 +231,7 @@ def read_schedule(record: ScheduleRecord) -> Schedule | None:
 
 
 def read_definition(charter: Charter) -> Definition | None:
-    """Return how it was declared; None if this release cannot read that."""
+    """Return the definition in a charter; None if this release cannot read it."""
     try:
         return msgspec.json.decode(charter.definition, type=Definition)
     except _MALFORMED:
@@ -238,7 +239,7 @@ def read_definition(charter: Charter) -> Definition | None:
 
 
 def write_document(document: Charter | Standing | Freeze) -> str:
-    """Return a document as it is stored, with what this release does not know of it."""
+    """Return a document as it is stored, fields that this release does not know included."""
     text = msgspec.json.encode(replace(document, unknown={}))
     fields: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Raw])
     fields.pop("unknown", None)
@@ -259,12 +260,12 @@ def _read(text: str | Raw, kind: type[Document]) -> Document | None:
     return replace(document, unknown=unknown, **nested)
 
 
-def is_frozen(tick: int, *standings: Found | None) -> bool:
+def is_frozen(tick: int, *heads: ScheduleHead | None) -> bool:
     """Return whether one of these schedules is frozen at a tick."""
-    freezes = [_freeze_of(state) for state in standings if state is not None]
+    freezes = [_freeze_of(head) for head in heads if head is not None]
     return any(freeze is not None and freeze.covers(tick) for freeze in freezes)
 
 
-def _freeze_of(state: Found) -> Freeze | None:
-    standing = read_standing(state.standing)
+def _freeze_of(head: ScheduleHead) -> Freeze | None:
+    standing = read_standing(head.standing)
     return None if standing is None else standing.freeze

@@ -24,8 +24,8 @@ __all__ = [
     "Committed",
     "Declared",
     "Expected",
-    "Found",
     "Room",
+    "ScheduleHead",
     "ScheduleList",
     "ScheduleRecord",
     "TickLine",
@@ -68,14 +68,14 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     standing: str
     ruler: str
     declared: Instant
-    """When a replica that declares this ruler was last heard of."""
+    """When a replica last declared this ruler."""
     last_run: Instant = 0
     """The nominal instant of the last tick that ran; 0 if none did."""
     last_job: str = ""
     live: Fence = 0
     """Its unfinished runs. The count stops at COUNT_MAX."""
     lines: tuple[TickLine, ...] = ()
-    """Its history, newest line first, as far as it was asked for."""
+    """Its history, newest line first; as many lines as the caller requested."""
 
     @property
     def latest(self) -> TickLine | None:
@@ -84,7 +84,7 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleList(Struct, frozen=True):
-    """Schedules, and when the store looked."""
+    """Schedules, and the store's time when it read them."""
 
     now: int
     records: list[ScheduleRecord]
@@ -95,17 +95,17 @@ class Declared(Struct, frozen=True):
 
     now: int
     lost: list[str]
-    """Names that are not there, or that another ruler has."""
+    """Names that do not exist, or for which another ruler is in force."""
 
 
 class Expected(Struct, frozen=True):
-    """What a commit was planned from. It is refused as stale if that has changed."""
+    """The state that a commit was planned from. If it has changed, the commit is stale."""
 
     name: str
     version: str
-    """Empty: there is no such schedule."""
+    """Empty: the schedule does not exist."""
     silent_for: float | None = None
-    """Nobody has declared it for so many seconds either."""
+    """If set, no replica must have declared it for this many seconds."""
 
 
 class Write(Struct, frozen=True):
@@ -116,9 +116,10 @@ class Write(Struct, frozen=True):
     """None deletes the schedule and its history."""
     ruler: str = ""
     definition: str | None = None
-    """None keeps the one that is there."""
+    """None keeps the stored one."""
     above: tuple[str, ...] = ()
-    """It continues these: the latest of their last runs and the highest of their fences."""
+    """The schedules that it continues: it takes the latest of their last runs, and the highest of
+    their fences."""
 
 
 class Room(Struct, frozen=True):
@@ -126,16 +127,16 @@ class Room(Struct, frozen=True):
 
     most: int
     on: str = ""
-    """Only runs on this replica count; empty: all do, waiting ones too."""
+    """Only runs on this replica count; empty: all runs, waiting ones included."""
     instead: TickLine | None = None
-    """If there is no room: the line to write in place of the run. None: the commit is refused."""
+    """The line to write in place of the run if there is no room. None: refuse the commit."""
 
 
 class Commit(Struct, frozen=True, kw_only=True):
-    """A change of documents together with the run that it causes, as one atomic step."""
+    """A change of documents together with the run that it starts, as one atomic step."""
 
     id: str
-    """Names this commit, and its run. Becomes the version of what it writes."""
+    """Identifies this commit, and its run. It becomes the version of the documents it writes."""
     name: str
     """The schedule whose run, rooms and lines these are."""
     expects: tuple[Expected, ...] = ()
@@ -159,12 +160,15 @@ class Commit(Struct, frozen=True, kw_only=True):
 CommitOutcome: TypeAlias = Literal["done", "instead", "stale", "early", "gone", "expired", "full"]
 
 
-class Found(Struct, frozen=True):
-    """How a schedule stands that a commit has expected otherwise."""
+class ScheduleHead(Struct, frozen=True):
+    """The state of a schedule without its definition: what a tick is decided on.
+
+    A stale commit is answered with the heads that differ from what it expected.
+    """
 
     name: str
     version: str
-    """Empty: it is not there, and nothing else is known."""
+    """Empty: the schedule does not exist, and the other fields say nothing."""
     standing: str = ""
     ruler: str = ""
     last_run: int = 0
@@ -172,13 +176,18 @@ class Found(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True, kw_only=True):
-    """The answer to a commit.
+    """The answer to a commit, by `outcome`.
 
-    done: it was carried out, now or when it was sent before; `run` is its run. instead: its run was
-    not made, because `room` is full; everything else was carried out. Nothing has changed if it was
-    refused - stale: `found` tells what is there. early: it is not yet `not_before`. gone: the store
-    does not know `start_on`, or has declared it dead. expired: that replica has missed its
-    heartbeats. full: the runs `blocking` fill `room`.
+    - done: it was carried out, now or when it was sent before; `run` is its run.
+    - instead: `room` is full, so its run was not made; everything else was carried out.
+
+    With all others it was refused, and nothing has changed:
+
+    - stale: a schedule is not as expected; `heads` says how it is.
+    - early: it is not yet `not_before`.
+    - gone: the store does not know the replica `start_on`, or has declared it dead.
+    - expired: that replica has missed its heartbeats.
+    - full: `room` is full and has no `instead`; the runs `blocking` fill it.
     """
 
     outcome: CommitOutcome
@@ -186,4 +195,4 @@ class Committed(Struct, frozen=True, kw_only=True):
     run: JobRecord | None = None
     room: int = 0
     blocking: tuple[str, ...] = ()
-    found: tuple[Found, ...] = ()
+    heads: tuple[ScheduleHead, ...] = ()

@@ -1,7 +1,8 @@
-"""What to do about the ticks of a schedule, as a pure decision: run one, pass some, or wait.
+"""Decides which tick of a schedule is due, and which ones are missed or skipped.
 
-Ticks have a nominal instant, which the rule gives, and a due one, which may be later: by the
-schedule's offset, or because a blackout defers it. Stores know none of this.
+A tick has a nominal instant, which follows from the rule, and a due instant, which may be later: by
+the schedule's offset, or because a blackout defers it. Pure. The ticker asks `next_step` what to do
+next; `ticks` decides whether the step is still possible in the store.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ __all__ = [
 ]
 
 CATCH_UP_MAX: Final = 10
-"""With "all", so many missed ticks are made up for; earlier ones are not."""
+"""With catch_up="all", how many missed ticks run; earlier ones do not."""
 TICKS_COUNTED: Final = 1_000
-"""Ticks that were missed are counted up to here: counting a year of seconds takes too long."""
-# A tick still counts as on time after this, or half of the way to the next one.
+"""The most missed ticks to count: counting a year of seconds would take too long."""
+# A tick is on time until this much after it is due, or half of the way to the next one.
 _ON_TIME = micros(10.0)
 _FULL: dict[Overlap, Full] = {"skip": "skip", "queue_one": "hold", "cancel_previous": "cancel"}
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """A move that is due."""
+    """A move of the cursor that is due."""
 
     to: int
     due: int
     runs: bool
     is_made_up: bool = False
-    """Whether it was missed and must not be skipped for another one that was."""
+    """Whether it is a missed tick that runs late (catch_up="all")."""
     passed: tuple[Decision, ...] = ()
 
 
 def next_step(definition: Definition, cursor: int, now: int) -> Step | int | None:
-    """Return what to do now; or the instant at which to look again; None if there is no tick."""
+    """Return the step to take now, or the instant to ask again; None if there is no tick left."""
     if definition.rests:
         due = cursor + micros(definition.rest)
         return Step(to=now, due=due, runs=True) if due <= now else due
@@ -66,7 +67,7 @@ def next_step(definition: Definition, cursor: int, now: int) -> Step | int | Non
 
 
 def _due_step(definition: Definition, cursor: int, now: int) -> Step | int:
-    """Decide about the ticks between the cursor and now, of which there is at least one."""
+    """Decide about the ticks between the cursor and now. There is at least one."""
     tick = _candidate(definition, cursor, now)
     earlier = _missed(definition, cursor, tick - 1)
     due = _due(definition, tick)
@@ -85,13 +86,13 @@ def _due_step(definition: Definition, cursor: int, now: int) -> Step | int:
 def still_runs(
     definition: Definition, tick: int, *, cursor: int, now: int, only_newest: bool = True
 ) -> bool:
-    """Return whether a tick that was to run after `cursor` would run now as well.
+    """Return whether a tick that was to run after `cursor` would still run now.
 
-    A store that was frozen makes the run of a tick that was asked for long ago. By then it may be
-    too late for it, or a newer tick may be due.
+    A store that hangs may carry out a commit long after it was sent. By then the tick may be too
+    late, or a newer one may be due.
 
-    Without `only_newest` a tick that is late by a few seconds may run although a newer one is due:
-    a store that is always slower than the period would otherwise stop the timer.
+    Without `only_newest`, a tick that is late by a few seconds may run although a newer one is due.
+    Otherwise a store that is always slower than the period would stop the timer.
     """
     if definition.rests:
         return True
@@ -105,7 +106,7 @@ def still_runs(
 
 
 def left_of(definition: Definition, decision: Decision, cursor: int) -> Decision | None:
-    """Return what a decision says about ticks after `cursor`; None if it says nothing of them."""
+    """Return the part of a decision that is about ticks after `cursor`; None if there is none."""
     if decision.first > cursor:
         return decision
     first = definition.rule.next_after(cursor)
@@ -116,7 +117,7 @@ def left_of(definition: Definition, decision: Decision, cursor: int) -> Decision
 
 
 def _candidate(definition: Definition, cursor: int, now: int) -> int:
-    """Return the tick to run next: the newest; or, if all are made up for, the oldest of a few."""
+    """Return the tick to run next: the newest, or with catch_up="all" the oldest of a few."""
     tick = definition.rule.last_at(now - definition.offset)
     assert tick is not None
     if definition.catch_up == "all":
@@ -135,7 +136,7 @@ def _due(definition: Definition, tick: int) -> int:
 
 
 def _is_skipped(definition: Definition, tick: int, due: int) -> bool:
-    """Return whether a blackout lets a tick fall: at its nominal instant, or when it would run."""
+    """Return whether a blackout covers the nominal or the due instant of a tick."""
     return any(blackout.covers(at) for blackout in _skipping(definition) for at in (tick, due))
 
 
@@ -156,7 +157,7 @@ def _is_on_time(definition: Definition, tick: int, due: int, now: int) -> bool:
 
 
 def _missed(definition: Definition, after: int, upto: int) -> tuple[Decision, ...]:
-    """Return the record of ticks that nobody ran in time, if there are any."""
+    """Return the decision about ticks that no replica ran in time, if there are any."""
     ticks = definition.rule.count(after, upto, TICKS_COUNTED)
     if not ticks:
         return ()
@@ -167,15 +168,15 @@ def _missed(definition: Definition, after: int, upto: int) -> tuple[Decision, ..
 
 
 def bounds(definition: Definition, *, waits: bool = False) -> tuple[Bound | None, Bound | None]:
-    """Return the bounds over all runs, and over those of the replica that asks.
+    """Return the bounds of all runs, and of the runs on the replica that advances the schedule.
 
-    `waits`: the tick waits for an unfinished run, whatever `overlap` says.
+    With `waits` the tick waits for an unfinished run, whatever `overlap` says.
     """
     overlap = _overlap_bound(definition, waits=waits)
     limit = _bound(definition.limit, "limit", "skip")
     if definition.each == "replica":
         return limit, overlap or _bound(definition.per_replica, "per_replica", "skip")
-    # A replica that has enough leaves the tick to the others.
+    # A replica at its limit leaves the tick to the others.
     return overlap or limit, _bound(definition.per_replica, "per_replica", "hold")
 
 
@@ -193,7 +194,7 @@ def _bound(most: int | None, reason: str, full: Full) -> Bound | None:
 def run_of(
     plan: Plan, id_: str, *, tick: int, due: int, previous: int = 0, chance: float = 0.0
 ) -> NewJob:
-    """Return the run of a tick."""
+    """Return the job that runs a tick."""
     definition, run = plan.definition, plan.definition.run
     payload, timeout = run.payload, run.timeout
     if definition.kind == "timer":
@@ -218,10 +219,9 @@ def run_of(
 
 
 def next_due(definition: Definition, after: int) -> tuple[int, int] | None:
-    """Return the next tick after an instant that no blackout skips: its nominal and due instants.
+    """Return the nominal and due instants of the next tick that no blackout skips, or None.
 
-    None if there is none. How long to search is bounded: a schedule with nothing but blackouts was
-    refused when it was declared.
+    The search is bounded: a schedule whose blackouts cover everything was refused when declared.
     """
     skipping = _skipping(definition)
     tick = definition.rule.next_after(after)
@@ -229,13 +229,13 @@ def next_due(definition: Definition, after: int) -> tuple[int, int] | None:
         due = _due(definition, tick)
         if not _is_skipped(definition, tick, due):
             return tick, due
-        # Behind the blackout, not tick by tick through it.
+        # Jump over the blackout instead of walking through it tick by tick.
         tick = definition.rule.next_after(max(tick, clear_at(skipping, tick) - 1))
     return None
 
 
 def preview(definition: Definition, after: int, number: int) -> list[tuple[int, int]]:
-    """Return the next ticks: nominal and due instants."""
+    """Return the nominal and due instants of the next ticks."""
     ticks: list[tuple[int, int]] = []
     while len(ticks) < number and (tick := next_due(definition, after)) is not None:
         ticks.append(tick)

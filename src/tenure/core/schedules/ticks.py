@@ -1,8 +1,8 @@
-"""What a tick may do: run, be skipped, be held, or be left to another replica. Pure.
+"""Decides whether a tick runs, is skipped, waits, or is left to another replica.
 
-`advance` turns a move of a cursor into a commit, from what is known of the schedule. `outcome_of`
-turns the store's answer into the answer to the move; None means that the schedule has changed
-meanwhile, and that it has to be decided again.
+`advance` turns a move of a cursor into a commit, based on the head of the schedule. `outcome_of`
+turns the store's answer into the answer to the move, or None if the schedule has changed meanwhile:
+then the caller decides again, with the new head. Pure; `runtime.timers.scheduling` calls both.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tenure.core.schedules.records import (
     Commit,
     Committed,
     Expected,
-    Found,
     Room,
+    ScheduleHead,
     TickLine,
     Write,
 )
@@ -53,7 +53,7 @@ Moved: TypeAlias = Literal["done", "skipped", "held", "passed", "early", "gone",
 
 
 class Bound(Struct, frozen=True, kw_only=True):
-    """How many unfinished runs there may be, and what happens to a tick that is one too many."""
+    """A limit of unfinished runs, and what happens to a tick that would exceed it."""
 
     most: int
     reason: str
@@ -62,16 +62,16 @@ class Bound(Struct, frozen=True, kw_only=True):
 
 
 class Advance(Struct, frozen=True, kw_only=True):
-    """A move of a schedule's cursor, together with what it causes."""
+    """A move of a schedule's cursor, together with the run that it starts."""
 
     id: str
-    """Names this very move, so that a repeat is recognised; that of `run`, if there is one."""
+    """Identifies the move, so that a repeat is recognised; the id of `run`, if there is one."""
     name: str
     ruler: str
-    """The definition that it was planned under, and its revision."""
+    """The digest of the definition that planned it, and its revision."""
     revision: int
     seen: int | None = None
-    """The cursor that it was planned from. None: the cursor does not count, and stays."""
+    """The cursor that it was planned from. None: the cursor does not matter, and stays."""
     to: int
     """The nominal instant of the tick: the new cursor, not before `seen`."""
     due: int
@@ -80,35 +80,41 @@ class Advance(Struct, frozen=True, kw_only=True):
     replica: str = ""
     """The replica on which the run starts at once; empty: it waits in its queue."""
     rest: float = 0.0
-    """Refused until the last run has finished, and so long after that."""
+    """Seconds that must pass after the end of the last run; refused before."""
     limit: Bound | None = None
-    """Over all unfinished runs of the schedule."""
+    """Limits all unfinished runs of the schedule."""
     own: Bound | None = None
-    """Over those that run on `replica`."""
+    """Limits those that run on `replica`."""
     passed: tuple[Decision, ...] = ()
     """Ticks that do not run, and why; oldest first."""
     forced: bool = False
-    """Whether it runs although the schedule is frozen, and declares nothing: a trigger."""
+    """A trigger: it runs although ticks are paused, and does not count as a declaration."""
     records: bool = False
-    """Whether `passed` has happened already, wherever the cursor is: runs without the store, and
-    ticks that did not run meanwhile. The cursor moves to `to` unless it is behind that; without
-    `seen` it stays."""
+    """Records `passed` afterwards, wherever the cursor is: ticks that ran while the store was down,
+    and those that did not. The cursor moves to `to` unless it is past it; without `seen` it stays.
+    """
 
 
 class Advanced(Struct, frozen=True, kw_only=True):
-    """The answer to a move.
+    """The answer to a move, by `outcome`.
 
-    done: it happened. skipped: the cursor has moved, the run was not made; `reason` says why.
-    Nothing has changed otherwise - held: there is no room now (or the replica has expired), try
-    again. passed: another replica has moved the cursor, or another definition rules. early: try
-    again in `ready_in` seconds. gone: there is no such replica. unknown: nor such a schedule.
+    - done: the cursor has moved, and the run exists.
+    - skipped: the cursor has moved without a run; `reason` says why.
+
+    With all others nothing has changed:
+
+    - held: there is no room now, or the replica has expired. Try again.
+    - passed: another replica has moved the cursor, or another definition rules.
+    - early: try again in `ready_in` seconds.
+    - gone: the store does not know the replica.
+    - unknown: the store does not know the schedule.
     """
 
     outcome: Moved
     cursor: int = 0
-    """Where it is now."""
+    """The cursor of the schedule now."""
     ruler: str = ""
-    """The definition that rules, and its revision."""
+    """The digest of the definition that rules, and its revision."""
     revision: int = 0
     last_run: int = 0
     now: int
@@ -116,7 +122,7 @@ class Advanced(Struct, frozen=True, kw_only=True):
     ready_in: float = 0.0
     run: JobRecord | None = None
     blocking: tuple[str, ...] = ()
-    """If it is held: runs that have to be cancelled first."""
+    """If it is held by overlap="cancel_previous": the runs to cancel first."""
 
 
 class Move(Struct, frozen=True, kw_only=True):
@@ -124,40 +130,41 @@ class Move(Struct, frozen=True, kw_only=True):
 
     commit: Commit
     is_paused: bool = False
-    """Whether the run was left out, because ticks are paused."""
+    """Whether the run was left out because ticks are paused."""
     bounds: tuple[Bound, ...] = ()
-    """What the rooms of the commit stand for."""
+    """The bounds behind the commit's rooms, in the same order."""
 
 
 def advance(
     move: Advance,
-    found: Found | None,
-    everything: Found | None,
+    head: ScheduleHead | None,
+    everything: ScheduleHead | None,
     *,
     last: JobRecord | None = None,
     now: int = 0,
 ) -> Move | Advanced:
-    """Decide about a move: what to commit, or why nothing happens.
+    """Return the commit of a move, or the answer if there is nothing to commit.
 
-    `found` is what is known of the schedule, `everything` of the freeze of all, `last` is the last
-    run if `move.rest` counts from its end. All of it may be out of date: the commit says so then.
+    `head` is the last known state of the schedule, `everything` that of the pause of all timers,
+    and `last` is the last run if `move.rest` counts from its end. If they are out of date, the
+    store refuses the commit as stale.
     """
-    standing = None if found is None else read_standing(found.standing)
-    if found is None or standing is None:
+    standing = None if head is None else read_standing(head.standing)
+    if head is None or standing is None:
         return Advanced(outcome="unknown", now=now)
-    if _has_passed(move, found, standing):
-        return _answer("passed", found, standing, now)
+    if _has_passed(move, head, standing):
+        return _answer("passed", head, standing, now)
     not_before = move.due
     if move.run is not None and move.rest and last is not None:
         if last.state not in FINISHED:
-            return _answer("held", found, standing, now, reason="running")
+            return _answer("held", head, standing, now, reason="running")
         if not now or not seconds_ahead(last.finished, now):  # else the clock was wrong then
             not_before = max(not_before, last.finished + micros(move.rest))
     commit = Commit(
         id=move.id,
         name=move.name,
-        expects=(Expected(move.name, found.version),),
-        writes=_writes(move, found, standing),
+        expects=(Expected(move.name, head.version),),
+        writes=_writes(move, head, standing),
         declares=not move.forced,
         not_before=not_before,
         lines=tuple(line_of(decision) for decision in _to_record(move, standing)),
@@ -167,60 +174,60 @@ def advance(
     if not move.forced:
         version = "" if everything is None else everything.version
         commit = replace(commit, expects=(*commit.expects, Expected(EVERYTHING, version)))
-        if is_frozen(move.to, found, everything):
+        if is_frozen(move.to, head, everything):
             lines = (*commit.lines, _skip_line(move, "paused"))
             return Move(commit=replace(commit, lines=lines), is_paused=True)
     return _with_run(move, commit)
 
 
-def outcome_of(move: Advance, sent: Move, answer: Committed, found: Found) -> Advanced | None:
-    """Return what came of a move; None if it has to be decided again, on what `answer` found.
+def outcome_of(move: Advance, sent: Move, answer: Committed, head: ScheduleHead) -> Advanced | None:
+    """Return the answer to a move; None if it must be decided again, with the heads in `answer`.
 
-    `found` is how the schedule stands now, as far as it is known.
+    `head` is the last known state of the schedule, `answer` included.
     """
-    standing = read_standing(found.standing) or Standing(cursor=0)
+    standing = read_standing(head.standing) or Standing(cursor=0)
     now = answer.now
     match answer.outcome:
         case "done":
-            outcome = _carried_out(sent, found, standing, now, run=answer.run)
+            outcome = _carried_out(sent, head, standing, now, run=answer.run)
         case "stale":
-            return _repeated(move, sent, found, standing, now)
+            return _repeated(move, sent, head, standing, now)
         case "instead":
             reason = sent.bounds[answer.room].reason
-            outcome = _answer("skipped", found, standing, now, reason=reason)
+            outcome = _answer("skipped", head, standing, now, reason=reason)
         case "full":
             bound = sent.bounds[answer.room]
-            outcome = _answer("held", found, standing, now, reason=bound.reason)
+            outcome = _answer("held", head, standing, now, reason=bound.reason)
             if bound.full == "cancel":
                 outcome = replace(outcome, blocking=answer.blocking)
         case "early":
             ready_in = (sent.commit.not_before - now) / 1e6
-            outcome = _answer("early", found, standing, now, ready_in=ready_in)
+            outcome = _answer("early", head, standing, now, ready_in=ready_in)
         case "gone":
-            outcome = _answer("gone", found, standing, now)
+            outcome = _answer("gone", head, standing, now)
         case _:
-            outcome = _answer("held", found, standing, now, reason="expired")
+            outcome = _answer("held", head, standing, now, reason="expired")
     return outcome
 
 
-def after_commit(sent: Commit, answer: Committed, found: Found) -> Found:
-    """Return how the schedule of a commit stands after it, as far as that is known here."""
+def after_commit(sent: Commit, answer: Committed, head: ScheduleHead) -> ScheduleHead:
+    """Return the head of a schedule after a commit, as far as the answer tells."""
     if answer.outcome == "stale":
-        return next((news for news in answer.found if news.name == sent.name), found)
+        return next((news for news in answer.heads if news.name == sent.name), head)
     if answer.outcome not in {"done", "instead"}:
-        return found
-    version, standing, ruler = found.version, found.standing, found.ruler
+        return head
+    version, standing, ruler = head.version, head.standing, head.ruler
     for write in sent.writes:
         if write.name == sent.name and write.standing is not None:
             version, standing, ruler = sent.id, write.standing, write.ruler
-    last_run, last_job = found.last_run, found.last_job
+    last_run, last_job = head.last_run, head.last_job
     if answer.outcome == "done" and sent.run is not None:
         last_run, last_job = sent.tick, sent.run.id
-    return Found(sent.name, version, standing, ruler, last_run, last_job)
+    return ScheduleHead(sent.name, version, standing, ruler, last_run, last_job)
 
 
-def _has_passed(move: Advance, found: Found, standing: Standing) -> bool:
-    if (move.ruler, move.revision) != (found.ruler, standing.revision):
+def _has_passed(move: Advance, head: ScheduleHead, standing: Standing) -> bool:
+    if (move.ruler, move.revision) != (head.ruler, standing.revision):
         return True
     if standing.successor or not standing.is_ours:
         return True
@@ -230,10 +237,10 @@ def _has_passed(move: Advance, found: Found, standing: Standing) -> bool:
 
 
 def _to_record(move: Advance, standing: Standing) -> Iterable[Decision]:
-    """Return the decisions to record.
+    """Yield the decisions to record.
 
-    Of ticks that did not run in an outage only those about which no other replica has decided:
-    every replica missed the same ones.
+    Every replica misses the same ticks in an outage. So those that did not run are recorded only if
+    no other replica has recorded them.
     """
     for decision in move.passed:
         is_decided = move.records and move.seen is not None and decision.last <= standing.cursor
@@ -241,20 +248,20 @@ def _to_record(move: Advance, standing: Standing) -> Iterable[Decision]:
             yield decision
 
 
-def _writes(move: Advance, found: Found, standing: Standing) -> tuple[Write, ...]:
-    """Return the new standing: a move of the cursor, or a trigger, which others must notice.
+def _writes(move: Advance, head: ScheduleHead, standing: Standing) -> tuple[Write, ...]:
+    """Return the new standing if the cursor moves, or if others must notice a trigger.
 
-    A replica's own ticks write nothing: a hundred replicas would only refuse one another. A record
-    always writes, once for an outage: its id in the document is how a repeat is recognised.
+    Ticks with each="replica" write nothing: with a hundred replicas nearly all commits would be
+    stale. A record of an outage always writes: its id in the document makes a repeat recognisable.
     """
     if move.seen is None and not (move.forced or move.records):
         return ()
-    ran = standing.ran if standing.ran > found.last_run else 0
+    ran = standing.ran if standing.ran > head.last_run else 0
     if move.records:
-        ran = max([ran, *(one.last for one in move.passed if one.outcome == "ran")])
+        ran = max([ran, *(decision.last for decision in move.passed if decision.outcome == "ran")])
     cursor = standing.cursor if move.seen is None else max(standing.cursor, move.to)
     text = write_document(replace(standing, cursor=cursor, ran=ran))
-    return (Write(move.name, text, ruler=found.ruler),)
+    return (Write(move.name, text, ruler=head.ruler),)
 
 
 def _with_run(move: Advance, commit: Commit) -> Move:
@@ -289,32 +296,32 @@ def _skip_line(move: Advance, reason: str) -> TickLine:
 
 
 def _repeated(
-    move: Advance, sent: Move, found: Found, standing: Standing, now: int
+    move: Advance, sent: Move, head: ScheduleHead, standing: Standing, now: int
 ) -> Advanced | None:
-    """Return what came of a move that was carried out before, and whose reply was lost.
+    """Return the answer to a move that was committed before, and whose reply was lost.
 
-    Its run would have been found, so it is over and pruned, or there was none: it was left out, or
-    a room was full. Only a bound over all runs skips a tick that writes.
+    The store answers a repeat with its run. There is none: it has finished and was pruned, ticks
+    were paused, or a room was full. Only a bound over all runs skips a tick that writes.
     """
-    if found.version != move.id:
+    if head.version != move.id:
         return None
-    if sent.commit.run is None or found.last_job == move.id:
-        return _carried_out(sent, found, standing, now)
+    if sent.commit.run is None or head.last_job == move.id:
+        return _carried_out(sent, head, standing, now)
     reason = next((bound.reason for bound in sent.bounds if bound.full == "skip"), "paused")
-    return _answer("skipped", found, standing, now, reason=reason)
+    return _answer("skipped", head, standing, now, reason=reason)
 
 
 def _carried_out(
-    sent: Move, found: Found, standing: Standing, now: int, run: JobRecord | None = None
+    sent: Move, head: ScheduleHead, standing: Standing, now: int, run: JobRecord | None = None
 ) -> Advanced:
     if sent.is_paused:
-        return _answer("skipped", found, standing, now, reason="paused")
-    return replace(_answer("done", found, standing, now), run=run)
+        return _answer("skipped", head, standing, now, reason="paused")
+    return replace(_answer("done", head, standing, now), run=run)
 
 
 def _answer(
     outcome: Moved,
-    found: Found,
+    head: ScheduleHead,
     standing: Standing,
     now: int,
     *,
@@ -324,10 +331,10 @@ def _answer(
     return Advanced(
         outcome=outcome,
         cursor=standing.cursor,
-        # As with another definition: this release has to leave it alone.
-        ruler=found.ruler if standing.is_ours and not standing.successor else "",
+        # As if another definition ruled: this release must leave the schedule alone.
+        ruler=head.ruler if standing.is_ours and not standing.successor else "",
         revision=standing.revision,
-        last_run=max(found.last_run, standing.ran),
+        last_run=max(head.last_run, standing.ran),
         now=now,
         reason=reason,
         ready_in=ready_in,

@@ -19,7 +19,7 @@ from tenure.core.jobs.records import BATCH_MAX, JobRecord
 from tenure.core.schedules import pauses as freezing
 from tenure.core.schedules.documents import EVERYTHING, Schedule, is_frozen, read_schedule
 from tenure.core.schedules.pauses import Change, seconds_ahead
-from tenure.core.schedules.records import Commit, Committed, Found, ScheduleRecord
+from tenure.core.schedules.records import Commit, Committed, ScheduleHead, ScheduleRecord
 from tenure.core.schedules.registration import Registered, Registration, names_to_read, register
 from tenure.core.schedules.ticks import (
     Advance,
@@ -95,7 +95,7 @@ class Scheduling:
         self._ids = JobIds(store.clock)
         self._commit = commit or self._commit_alone
         self.time = StoreTime(store.clock)
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, ScheduleHead] = {}
         self._unanswered: dict[str, Move] = {}
 
     # Declaring.
@@ -312,9 +312,9 @@ class Scheduling:
         return records, now
 
     def _learn(self, commit: Commit, answer: Committed) -> None:
-        for news in answer.found:
+        for news in answer.heads:
             self._found[news.name] = news
-        before = self._found.get(commit.name) or Found(commit.name, "")
+        before = self._found.get(commit.name) or ScheduleHead(commit.name, "")
         self._found[commit.name] = after_commit(commit, answer, before)
         for write in commit.writes:
             if write.name != commit.name or write.above:  # a rename: look before the next tick
@@ -327,14 +327,14 @@ class Scheduling:
 
 def _is_carried_out(commit: Commit, answer: Committed) -> bool:
     """Return whether a commit without a run was, now or by a request whose reply was lost."""
-    is_repeat = any(one.name == commit.name and one.version == commit.id for one in answer.found)
+    is_repeat = any(one.name == commit.name and one.version == commit.id for one in answer.heads)
     return answer.outcome == "done" or is_repeat
 
 
-def _found_in(name: str, record: ScheduleRecord | None) -> Found:
+def _found_in(name: str, record: ScheduleRecord | None) -> ScheduleHead:
     if record is None:
-        return Found(name, "")
-    return Found(
+        return ScheduleHead(name, "")
+    return ScheduleHead(
         name, record.version, record.standing, record.ruler, record.last_run, record.last_job
     )
 

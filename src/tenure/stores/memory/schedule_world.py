@@ -12,7 +12,7 @@ from tenure.core.schedules.records import (
     DECISIONS_MAX,
     DECLARED_ANEW_AFTER,
     Expected,
-    Found,
+    ScheduleHead,
     ScheduleRecord,
     TickLine,
     Write,
@@ -84,8 +84,8 @@ class Schedule:
             lines=tuple(reversed(self.history))[:lines],
         )
 
-    def as_found(self) -> Found:
-        return Found(
+    def as_found(self) -> ScheduleHead:
+        return ScheduleHead(
             name=self.name,
             version=self.version,
             standing=self.standing,

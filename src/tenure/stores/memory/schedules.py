@@ -11,8 +11,8 @@ from tenure.core.schedules.records import (
     Committed,
     Declared,
     Expected,
-    Found,
     Room,
+    ScheduleHead,
     ScheduleList,
     ScheduleRecord,
     TickLine,
@@ -91,13 +91,13 @@ class Schedules(Part):
     def _stale(self, commit: Commit, now: int) -> Committed | None:
         checked = [self._unlike(expected, now) for expected in commit.expects]
         found = tuple(found for found in checked if found is not None)
-        return Committed(outcome="stale", now=now, found=found) if found else None
+        return Committed(outcome="stale", now=now, heads=found) if found else None
 
-    def _unlike(self, expected: Expected, now: int) -> Found | None:
+    def _unlike(self, expected: Expected, now: int) -> ScheduleHead | None:
         """Return how a schedule stands, unless it is as expected."""
         schedule = self._schedules.get(expected.name)
         if schedule is None:
-            return Found(expected.name, "") if expected.version else None
+            return ScheduleHead(expected.name, "") if expected.version else None
         return None if schedule.is_as(expected, now) else schedule.as_found()
 
     def _early(self, commit: Commit, now: int) -> Committed | None:

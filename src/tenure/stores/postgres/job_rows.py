@@ -29,7 +29,7 @@ from tenure.core.schedules.records import (
     Commit,
     Committed,
     Expected,
-    Found,
+    ScheduleHead,
     TickLine,
     Write,
 )
@@ -182,7 +182,7 @@ def committed(commit: Commit, *answer: Any) -> Committed:
         run=run,
         room=room or 0,
         blocking=tuple(blocking or ()),
-        found=tuple(Found(*values) for values in msgspec.json.decode(stored or "[]")),
+        heads=tuple(ScheduleHead(*values) for values in msgspec.json.decode(stored or "[]")),
     )
 
 

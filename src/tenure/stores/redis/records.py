@@ -18,7 +18,7 @@ from tenure.core.bounds import Counter, Fence, Instant, Priority, Span, complain
 from tenure.core.durations import micros
 from tenure.core.jobs.records import JobRecord, NewJob, Note, Settlement
 from tenure.core.jobs.states import STATES
-from tenure.core.schedules.records import Commit, Committed, Found
+from tenure.core.schedules.records import Commit, Committed, ScheduleHead
 from tenure.stores.redis.wire import Word
 
 __all__ = [
@@ -218,8 +218,8 @@ def committed(packed: bytes, now: int, run: JobRecord | None) -> Committed:
     """Return what commit.lua has answered about one commit."""
     values = _decode_answer(packed)
     answer = dict(zip(("outcome", "room", "blocking", "found"), values, strict=False))
-    found = tuple(Found(*schedule) for schedule in answer.pop("found", ()))
-    return Committed(**answer, now=now, run=run, found=found)
+    found = tuple(ScheduleHead(*schedule) for schedule in answer.pop("found", ()))
+    return Committed(**answer, now=now, run=run, heads=found)
 
 
 def _lists(value: Any) -> Any:

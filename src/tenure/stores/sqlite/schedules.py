@@ -21,7 +21,7 @@ from tenure.core.schedules.records import (
     Committed,
     Declared,
     Expected,
-    Found,
+    ScheduleHead,
     ScheduleList,
     ScheduleRecord,
     TickLine,
@@ -206,7 +206,7 @@ class _Step:
         commit = self._commit
         checked = [self._unlike(expected) for expected in commit.expects]
         if found := tuple(found for found in checked if found is not None):
-            return self._answer("stale", found=found)
+            return self._answer("stale", heads=found)
         if commit.not_before > self._tx.wall:
             return self._answer("early")
         if commit.run is None or not commit.start_on:
@@ -217,11 +217,11 @@ class _Step:
         self._holder, _, lives, _ = replica
         return None if lives else self._answer("expired")
 
-    def _unlike(self, expected: Expected) -> Found | None:
+    def _unlike(self, expected: Expected) -> ScheduleHead | None:
         """Return how a schedule stands, unless it is as expected."""
         schedule, silent_for = self._known.get(expected.name), expected.silent_for
         if schedule is None:
-            return Found(expected.name, "") if expected.version else None
+            return ScheduleHead(expected.name, "") if expected.version else None
         if silent_for is not None and schedule.declared > self._tx.wall:  # the clock was set back
             schedule.declared = self._tx.wall
             self._tx.change(DECLARE, names=as_json([schedule.name]))
@@ -229,7 +229,7 @@ class _Step:
         is_silent = silent_for is None or age >= micros(silent_for)
         if schedule.version == expected.version and is_silent:
             return None
-        return Found(*(getattr(schedule, field) for field in Found.__struct_fields__))
+        return ScheduleHead(*(getattr(schedule, field) for field in ScheduleHead.__struct_fields__))
 
     def _carried_out(self) -> Committed:
         """Make the changes, unless there is no room for the run and nothing to do instead."""
