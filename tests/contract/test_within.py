@@ -53,7 +53,7 @@ async def test_something_that_is_no_connection_is_refused(store: Store, purpose)
     with pytest.raises(ConfigError) as refused:
         store.within(object(), purpose)
     assert purpose in str(refused.value)
-    assert ("give it a" in str(refused.value)) == store.traits.transactional
+    assert ("Pass a " in str(refused.value)) == store.traits.transactional
 
 
 async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, world: World):

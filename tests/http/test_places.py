@@ -146,7 +146,7 @@ def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
     counts = [asyncio.run(once()) for _ in range(5)]
     assert counts[0] == 1
     assert len(router.lending._clones) == 1
-    assert len(app._store._world.listeners) == 1
+    assert len(app._store._database.listeners) == 1
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # that a loop was closed over them is true

@@ -19,8 +19,8 @@ from tenure.core.jobs.states import FINISHED
 from tenure.core.leases import Busy, Lease, Mark
 from tenure.core.schedules.records import Committed, ScheduleList
 from tenure.stores.memory import MemoryStore
-from tenure.stores.memory.job_world import Job
-from tenure.stores.memory.world import Key, Space, Waiter
+from tenure.stores.memory.database import Key, Namespace, Waiter
+from tenure.stores.memory.job_tables import Job
 from tenure.testing import ManualClock
 from tests.interleavings.readings import UNKNOWN, Call, readings
 
@@ -34,17 +34,17 @@ _NOT_COMPARED = {JobRecord: ("fence", "revision"), Lease: ("fence",), Mark: ("fe
 class State:
     """What the specification knows, and which of its fences are those of the store under test."""
 
-    __slots__ = ("bound", "last", "space")
+    __slots__ = ("bound", "data", "last")
 
     def __init__(self) -> None:
-        self.space = Space()
+        self.data = Namespace()
         self.bound: set[tuple[str, int]] = set()
         self.last: dict[str, int] = {}
 
     def copy(self) -> "State":
         other = State.__new__(State)
-        other.space, other.bound, other.last = pickle.loads(  # our own
-            pickle.dumps((self.space, self.bound, self.last), pickle.HIGHEST_PROTOCOL)
+        other.data, other.bound, other.last = pickle.loads(  # our own
+            pickle.dumps((self.data, self.bound, self.last), pickle.HIGHEST_PROTOCOL)
         )
         return other
 
@@ -54,15 +54,15 @@ class State:
     @property
     def fingerprint(self) -> str:
         """Equal for two states that will always answer the same."""
-        jobs = self.space.jobs
+        jobs = self.data.jobs
         parts = (
-            sorted((name, repr(key)) for name, key in self.space.keys.items()),
-            sorted(self.space.marks.items(), key=lambda one: one[0]),
+            sorted((name, repr(key)) for name, key in self.data.keys.items()),
+            sorted(self.data.marks.items(), key=lambda one: one[0]),
             sorted((id_, _without_revision(job)) for id_, job in jobs.jobs.items()),
             sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
             sorted(jobs.keys.items(), key=lambda one: one[0]),
             sorted((name, pause.until, pause.reason) for name, pause in jobs.pauses.items()),
-            sorted((name, repr(one)) for name, one in self.space.schedules.items()),
+            sorted((name, repr(one)) for name, one in self.data.schedules.items()),
             sorted(self.bound),
             sorted(self.last.items()),
         )
@@ -119,18 +119,18 @@ class Spec:
             for decided, said in readings(call, answer, held, strict=strict):
                 after = state.copy()
                 self.applied += 1
-                with_hidden = _Hidden(after.space, hidden)
-                ours = self._answer(after.space, decided)
+                with_hidden = _Hidden(after.data, hidden)
+                ours = self._answer(after.data, decided)
                 with_hidden.put_back()
                 if answer is UNKNOWN or _fits(after, call, said, ours, strict=strict):
                     yield after
 
     def answer(self, state: State, call: Call) -> Any:
         """Return what the specification answers, without a change."""
-        return self._answer(state.copy().space, call)
+        return self._answer(state.copy().data, call)
 
-    def _answer(self, space: Space, call: Call) -> Any:
-        self._store._world._spaces["spec"] = space
+    def _answer(self, data: Namespace, call: Call) -> Any:
+        self._store._database._namespaces["spec"] = data
         try:
             call.made_on(self._store).send(None)
         except StopIteration as end:
@@ -141,7 +141,7 @@ class Spec:
         wanted = PASSED_BY.get(call.name)
         if wanted is None:
             return []
-        jobs = state.space.jobs
+        jobs = state.data.jobs
         names = [one for one in held if one in jobs.jobs and jobs.jobs[one].state in wanted]
         if call.name == "jobs.orphans" and call.details.get("replica") is None:
             names += [one for one in held if one in jobs.replicas]
@@ -162,8 +162,8 @@ _HELD_MAX = 6  # two to the power of it are tried
 class _Hidden:
     """Jobs and replicas that a call does not see, because somebody else has them locked."""
 
-    def __init__(self, space: Space, names: Iterable[str]) -> None:
-        self._jobs = space.jobs
+    def __init__(self, data: Namespace, names: Iterable[str]) -> None:
+        self._jobs = data.jobs
         self._replicas_before = dict(self._jobs.replicas)
         self._hidden_jobs = {n: self._jobs.jobs.pop(n) for n in names if n in self._jobs.jobs}
         self._hidden = {n: self._jobs.replicas.pop(n) for n in names if n in self._jobs.replicas}
@@ -192,7 +192,7 @@ def _is_held_up(call: Call, answer: Any) -> bool:
 def _refused(state: State, call: Call, now: int) -> State:
     """Return the state after a refusal that only asks to look again soon."""
     holder, life = call.details["holder"], micros(call.details["waiting"])
-    key = state.space.key(call.arguments[0], now)
+    key = state.data.key(call.arguments[0], now)
     if life:
         place = key.line.get(holder)
         wish = (call.details["limit"], micros(call.details["ttl"]), call.details["meta"])
@@ -276,17 +276,17 @@ def _bound(after: State, theirs: Any, ours: Any) -> bool:
     if isinstance(theirs, Lease):
         if theirs.waiting:
             return True
-        key = after.space.keys[theirs.key]
+        key = after.data.keys[theirs.key]
         if not after.bind(f"lease {theirs.key}", ours.fence, theirs.fence):
             return False
         _take_over(key, theirs.holder, theirs.fence)
     elif isinstance(theirs, JobRecord):
-        job = after.space.jobs.jobs[theirs.id]
+        job = after.data.jobs.jobs[theirs.id]
         if not (theirs.fence and ours.fence):
             return bool(theirs.fence == ours.fence)
         if not after.bind(f"job {theirs.id}", job.fence, theirs.fence):
             return False
-        schedule = after.space.schedules.get(theirs.schedule)
+        schedule = after.data.schedules.get(theirs.schedule)
         if schedule is not None and schedule.last_fence == job.fence:
             schedule.last_fence = theirs.fence
         job.fence = theirs.fence

@@ -136,9 +136,9 @@ async def test_a_store_that_came_back_empty(app: Tenure, store, clock, seen):
     async with app.worker() as worker:
         await work.enqueue(1000)
         await clock.advance(1)
-        space = store.space.jobs
-        space.jobs.clear()
-        space.replicas.clear()
+        data = store.data.jobs
+        data.jobs.clear()
+        data.replicas.clear()
         before = worker.replica
         await clock.advance(5)
         assert cancelled == [1000]

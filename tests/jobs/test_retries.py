@@ -135,7 +135,7 @@ async def test_retries_that_cannot_be_read_are_those_of_the_task(app, store, clo
         raise ValueError
 
     job = await fail.using(retry=9).enqueue()
-    stored = store.space.jobs.jobs[job.id]
+    stored = store.data.jobs.jobs[job.id]
     options = write_options(retry='{"max_attempts":"often"}')
     stored.new = msgspec.structs.replace(stored.new, options=options)
     async with app.worker():
@@ -267,7 +267,7 @@ async def test_lines_of_a_newer_version_do_not_keep_a_job_from_ending(app, store
 
     job = await work.enqueue()
     line = b'{"attempt":1,"replica":"x","started":1,"ended":2,"outcome":"paused"}\n'
-    store.space.jobs.jobs[job.id].history = line
+    store.data.jobs.jobs[job.id].history = line
     async with app.worker():
         await finished(job, clock)
     assert job.state == "succeeded"

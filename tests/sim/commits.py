@@ -17,7 +17,7 @@ from msgspec import Raw
 from tenure.core.calendar.rules import Every
 from tenure.core.schedules.definition import Definition
 from tenure.core.schedules.records import Commit, Committed, TickLine
-from tenure.stores.memory.schedule_world import Schedule
+from tenure.stores.memory.schedule_table import Schedule
 
 __all__ = ["EVERYTHING", "FOR_EVER", "Stored", "Stores", "names_in", "told_by"]
 

@@ -231,7 +231,7 @@ def _strange_replicas(fleet: Fleet) -> list[str]:
         for machine in fleet.machines
         if machine.process is not None and (worker := machine.memory.get("worker")) is not None
     }
-    return [one for one in fleet.server.space.jobs.replicas if one not in living]
+    return [one for one in fleet.server.data.jobs.replicas if one not in living]
 
 
 def _unfinished(fleet: Fleet) -> str:

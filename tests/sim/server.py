@@ -12,7 +12,7 @@ from typing import Any
 from tenure.core.leases import Pong, Topic
 from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
-from tenure.stores.memory.world import Space, World
+from tenure.stores.memory.database import Database, Namespace
 from tests.sim.clock import StoreClock
 from tests.sim.diary import Diary
 from tests.sim.history import History
@@ -30,33 +30,33 @@ class Server(MemoryStore):
     schedules: ServerSchedules
 
     def __init__(self, clock: StoreClock, history: History) -> None:
-        self.world = World()
-        super().__init__("memory://", namespace=NAMESPACE, clock=clock, world=self.world)
+        self.database = Database()
+        super().__init__("memory://", namespace=NAMESPACE, clock=clock, database=self.database)
         self.diary = Diary(clock, history)
         self.leases = ServerLeases(self, self.diary)
         self.jobs = ServerJobs(self, self.diary)
         self.schedules = ServerSchedules(self, self.jobs, self.diary)
-        self._current = self.world.space(NAMESPACE)
+        self._current = self.database.namespace(NAMESPACE)
         self.store_clock = clock
         self.is_away = False
         self.slowness = 0.0
         """How much longer than usual everything takes, in seconds."""
         self.lost_writes = 0
-        self._copy: tuple[int, Space] | None = None
+        self._copy: tuple[int, Namespace] | None = None
 
     async def open(self, migrate: Migrate = "auto") -> None:
-        # One listener for all, set by who made this: those of the world have no order.
+        # One listener for all, set by who made this: those of the database have no order.
         if self._loop is None:
-            listeners = self.world.listeners.copy()
+            listeners = self.database.listeners.copy()
             await super().open(migrate)
-            self.world.listeners.clear()
-            self.world.listeners.update(listeners)
+            self.database.listeners.clear()
+            self.database.listeners.update(listeners)
 
     def listen(self, hear: Callable[[Topic], None]) -> None:
-        self.world.listeners.add(lambda _, topic: hear(topic))
+        self.database.listeners.add(lambda _, topic: hear(topic))
 
     @property
-    def space(self) -> Space:
+    def data(self) -> Namespace:
         """All that it has. It is looked up very often, so it is not searched for by name."""
         return self._current
 
@@ -65,11 +65,11 @@ class Server(MemoryStore):
 
     def next_edge(self, time: float) -> float:
         """Return the next time, within half a second, at which something ends or is due."""
-        space, clock = self.space, self.store_clock
-        instants = [one.expires for key in space.keys.values() for one in key.grants.values()]
-        instants += [one.expires for key in space.keys.values() for one in key.line.values()]
-        instants += [one.renewed + one.ttl for one in space.jobs.replicas.values()]
-        instants += [one.due for one in space.jobs.jobs.values() if one.state == "waiting"]
+        data, clock = self.data, self.store_clock
+        instants = [one.expires for key in data.keys.values() for one in key.grants.values()]
+        instants += [one.expires for key in data.keys.values() for one in key.line.values()]
+        instants += [one.renewed + one.ttl for one in data.jobs.replicas.values()]
+        instants += [one.due for one in data.jobs.jobs.values() if one.state == "waiting"]
         times = (clock.time_of(instant) for instant in instants)
         return min((one for one in times if time <= one < time + 0.5), default=time)
 
@@ -91,7 +91,7 @@ class Server(MemoryStore):
         now = self.store_clock.wall()
         self.diary.say("listed")
         left: list[str] = []
-        for name, key in self.space.keys.items():
+        for name, key in self.data.keys.items():
             key.settle(now)
             left += [f"{name} {holder[:8]}" for holder in (*key.grants, *key.line)]
         return left
@@ -100,13 +100,13 @@ class Server(MemoryStore):
 
     def lose_everything(self) -> None:
         self.lost_writes += self.diary.writes
-        self._current = Space()
+        self._current = Namespace()
         self.diary.say("emptied")
 
     def lose_after(self, writes: int, then: Callable[[], None]) -> None:
         """After so many more writes, lose them: call `then`, which calls `lose_tail`."""
         diary = self.diary
-        self._copy = (diary.writes, deepcopy(self.space))
+        self._copy = (diary.writes, deepcopy(self.data))
         last = diary.writes + writes
         diary.on_write = lambda: then() if diary.writes >= last else None
         diary.say("copied")

@@ -43,7 +43,7 @@ class Diary:
         return entry
 
     def version_of(self, name: str) -> str:
-        known = self.server.space.schedules
+        known = self.server.data.schedules
         return known[name].version if name in known else ""
 
     async def register(self, name: str = "t", **facts: Any) -> Entry:
@@ -208,7 +208,7 @@ async def test_a_refusal_that_changes_something(diary: Diary, monkeypatch: pytes
 
     def overwrite(commit: Commit, now: int) -> None:
         del commit, now
-        diary.server.space.schedules["t"].standing = standing(12)
+        diary.server.data.schedules["t"].standing = standing(12)
 
     monkeypatch.setattr(diary.server.schedules, "_repeated", overwrite)
     before = len(diary.history.entries)

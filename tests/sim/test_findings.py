@@ -41,10 +41,10 @@ async def test_a_job_whose_end_was_lost_in_a_fail_over_ends_again(store, clock):
         async with app.worker():
             job = await work.enqueue()
             await clock.advance(0.5)
-            before = deepcopy(store._world.space("test"))
+            before = deepcopy(store._database.namespace("test"))
             await clock.advance(1)
             assert (await job.refresh()).state == "succeeded"
-            store._world._spaces["test"] = before
+            store._database._namespaces["test"] = before
             await clock.advance(120)
             assert (await job.refresh()).state == "succeeded"
 

@@ -28,9 +28,9 @@ async def test_a_worker_that_is_stopped_during_its_audit_leaves(caplog):
         async with app.worker():
             await work.enqueue()
             await clock.advance(0.5)
-            before = deepcopy(store._world.space("test"))
+            before = deepcopy(store._database.namespace("test"))
             await clock.advance(1)
-            store._world._spaces["test"] = before
+            store._database._namespaces["test"] = before
             faults.lose_request("find", times=1000)
             await clock.advance(60)  # it asks which jobs it runs, and gets no answer
     assert faults.calls["find"]

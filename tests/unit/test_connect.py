@@ -90,7 +90,7 @@ def test_memory_without_a_name_is_private_and_with_one_shared():
     def world(url: str) -> object:
         store = connect(url, namespace="app", clock=ManualClock())
         assert isinstance(store, MemoryStore)
-        return store._world
+        return store._database
 
     assert world("memory://") is not world("memory://")
     assert world("memory://one") is world("memory://one")

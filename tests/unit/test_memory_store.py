@@ -12,7 +12,7 @@ from tenure.core.leases import Lease
 from tenure.core.schedules.records import Commit
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
-from tenure.stores.memory.world import World
+from tenure.stores.memory.database import Database
 from tenure.testing import ManualClock
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.lookups import decisions
@@ -104,9 +104,9 @@ class Depth:
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_call_holds_the_lock_all_the_time(call: str):
     """And not only for the look at what is stored, which takes the lock by itself."""
-    world = World()
-    world.lock = depth = Depth()
-    store = MemoryStore("memory://", namespace="test", clock=ManualClock(), world=world)
+    database = Database()
+    database.lock = depth = Depth()
+    store = MemoryStore("memory://", namespace="test", clock=ManualClock(), database=database)
     await store.open()
     await CALLS[call](store)
     assert depth.deepest >= 2

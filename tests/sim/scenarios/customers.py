@@ -86,7 +86,7 @@ async def _small(process: Process, shop: Shop) -> None:
     while memory["small"]:
         at, number = memory["small"][0]
         await _until(process, at)
-        waiting = process.fleet.server.space.jobs.jobs.values()
+        waiting = process.fleet.server.data.jobs.jobs.values()
         backlog = sum(job.state == "waiting" and job.new.queue == "tenant-big" for job in waiting)
         process.say("beside", number=SMALL + number, limit=backlog)
         await _ask(process, shop.small, Item(SMALL + number, 1.0), unique=f"small:{number}")

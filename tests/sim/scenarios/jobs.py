@@ -237,7 +237,7 @@ def jobs_done(fleet: Fleet) -> bool:
 
 def have_ended(fleet: Fleet) -> bool:
     """Return whether all jobs have ended, and nothing that was cut off can arrive any more."""
-    if any(job.state not in FINISHED for job in fleet.server.space.jobs.jobs.values()):
+    if any(job.state not in FINISHED for job in fleet.server.data.jobs.jobs.values()):
         return False
     waits = _LATEST if "late requests" in fleet.plan.weather else 0.0
     waits = max(waits, 2 * fleet.plan.ttl) if "late effects" in fleet.plan.weather else waits

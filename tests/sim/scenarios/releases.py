@@ -15,7 +15,7 @@ from unittest.mock import patch
 from tenure.core.policy import Backoff
 from tenure.core.schedules import documents, registration
 from tenure.runtime.timers import ticker
-from tenure.stores.memory import schedule_world
+from tenure.stores.memory import schedule_table
 from tests.sim.fleet import Fleet, Machine
 
 __all__ = [
@@ -90,7 +90,7 @@ def sped_up() -> Iterator[None]:
     with (
         patch.object(documents, "DECLARED_FOR", DECLARED_FOR),
         patch.object(registration, "DECLARED_FOR", DECLARED_FOR),
-        patch.object(schedule_world, "DECLARED_ANEW_AFTER", DECLARED_ANEW_AFTER),
+        patch.object(schedule_table, "DECLARED_ANEW_AFTER", DECLARED_ANEW_AFTER),
         patch.object(ticker, "_DECLARE_EVERY", DECLARED_FOR / 2),
     ):
         yield
@@ -124,7 +124,7 @@ def _deploy(fleet: Fleet, machine: Machine, release: int) -> None:
     """Stop a machine's process; the next one is of that release."""
     if fleet.is_calm:
         return
-    known = fleet.server.space.schedules.keys()
+    known = fleet.server.data.schedules.keys()
     # A name that the store has never seen cannot be taken over from.
     if any(known.isdisjoint(chain) for chain in CHAINS):
         _later(fleet, fleet.loop.time() + 0.2, machine, release)

@@ -163,7 +163,7 @@ async def aftermath(fleet: Fleet) -> None:
     clock.step(_RETENTION)
     fleet.history.add(before, "store", "stepped", seconds=_RETENTION, now=clock.wall())
     await asyncio.sleep(_PRUNED_WITHIN)
-    left = len(fleet.server.space.jobs.jobs)
+    left = len(fleet.server.data.jobs.jobs)
     fleet.history.add(loop.time(), "store", "sampled", number=left)
 
 

@@ -120,7 +120,7 @@ def is_done(fleet: Fleet) -> bool:
 
 def _with_own_ticks(fleet: Fleet) -> set[str]:
     """Return the processes whose definition of the replicas' own timer rules."""
-    ruling = fleet.server.space.schedules.get(releases.OWN)
+    ruling = fleet.server.data.schedules.get(releases.OWN)
     if ruling is None:
         return {"nobody"}
     limit = msgspec.json.decode(ruling.definition)["definition"]["limit"]
@@ -137,7 +137,7 @@ def _waiting_in_vain(fleet: Fleet) -> list[str]:
     since = fleet.server.store_clock.wall() - _WAITS_MAX
     return [
         job.id
-        for job in fleet.server.space.jobs.jobs.values()
+        for job in fleet.server.data.jobs.jobs.values()
         if job.state == "waiting" and job.due < since and job.new.schedule in known
     ]
 

@@ -1,4 +1,8 @@
-"""The world a memory store lives in, and the store object's ties to it."""
+"""The life of a store object, and how it wakes the watchers of the others.
+
+All store objects of one URL share one `Database`. A call about a topic wakes the watchers of that
+topic in each store object of the same namespace, on the event loop that opened it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from tenure.core.leases import Grade, Pong, Topic, Traits
 from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage
-from tenure.stores.memory.world import Space, World, named_world
+from tenure.stores.memory.database import Database, Namespace, named_database
 from tenure.stores.watchers import Watchers
 from tenure.stores.within import no_transactions
 
@@ -21,44 +25,46 @@ __all__ = ["Connection", "Part"]
 
 
 class Connection:
-    """What the parts of a memory store share."""
+    """A connection to a database in memory; the parts of a store share it."""
 
     traits = Traits(grade=Grade.D, scope="process", push=True, transactional=False)
 
     def __init__(
-        self, url: str, *, namespace: str, clock: Clock, world: World | None = None
+        self, url: str, *, namespace: str, clock: Clock, database: Database | None = None
     ) -> None:
         name = url.removeprefix("memory://").strip("/")
         self.url = url
         self.namespace = namespace
         self.clock = clock
         self.damage = Damage(url, namespace)
-        self._world = world or (named_world(name) if name else World())
+        self._database = database or (named_database(name) if name else Database())
         self._watchers = Watchers(clock)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self, migrate: Migrate = "auto") -> None:
-        del migrate  # there is no older format of what dies with the process
+        del migrate  # data that ends with the process has no older format
         self._loop = asyncio.get_running_loop()
-        self._world.listeners.add(self._listen)
+        self._database.listeners.add(self._listen)
 
     async def close(self) -> None:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close without the event loop, which may be closed itself."""
-        self._world.listeners.discard(self._listen)
+        """Close without the event loop, which may be closed already."""
+        self._database.listeners.discard(self._listen)
         self._loop = None
 
     def clone(self) -> Self:
-        return type(self)(self.url, namespace=self.namespace, clock=self.clock, world=self._world)
+        return type(self)(
+            self.url, namespace=self.namespace, clock=self.clock, database=self._database
+        )
 
     def within(self, connection: object, purpose: Purpose) -> NoReturn:
         del connection
         raise no_transactions(purpose, self.url)
 
     async def ping(self) -> Pong:
-        return Pong(self.clock.wall(), self.space.incarnation)
+        return Pong(self.clock.wall(), self.data.incarnation)
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
@@ -66,27 +72,34 @@ class Connection:
             yield armed
 
     @property
-    def space(self) -> Space:
+    def data(self) -> Namespace:
+        """The data of this namespace; raises StoreError if the store is not open."""
         if self._loop is None:
             msg = f"the store {self.url} is not open. Use it inside 'async with app:'."
             raise StoreError(msg)
-        return self._world.space(self.namespace)
+        return self._database.namespace(self.namespace)
 
     @property
     def lock(self) -> threading.RLock:
-        return self._world.lock
+        """Makes a call atomic: every call holds it from its first read to its last write."""
+        return self._database.lock
 
     def _listen(self, namespace: str, topic: Topic) -> None:
+        """Wake the watchers of a topic; called in the thread that made the change.
+
+        Looking first is safe: a caller that starts to watch a moment later tries its call once
+        more after that, and sees the change.
+        """
         loop = self._loop
-        # Who begins to watch now asks once more afterwards, and sees what this was about.
         watched = namespace == self.namespace and self._watchers.is_watched(topic)
         if watched and loop is not None:
-            # A loop that is closing refuses; its waiters are gone anyway.
+            # A loop that is closing raises; its waiters are gone anyway.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._watchers.wake, topic)
 
-    def ring(self, topic: Topic) -> None:
-        for listener in list(self._world.listeners):
+    def wake(self, topic: Topic) -> None:
+        """Wake the watchers of a topic in all store objects of this namespace."""
+        for listener in list(self._database.listeners):
             listener(self.namespace, topic)
 
 
@@ -96,9 +109,9 @@ class Part:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._clock = connection.clock
-        self._ring = connection.ring
+        self._wake = connection.wake
         self._lock = connection.lock
 
     @property
-    def _space(self) -> Space:
-        return self._connection.space
+    def _data(self) -> Namespace:
+        return self._connection.data

@@ -1,4 +1,9 @@
-"""Jobs and replicas in memory: the specification the other stores are compared with."""
+"""Jobs and replicas in memory: the specification that the other stores are compared with.
+
+A job moves between its states here and nowhere else: `_insert`, `start`, `_wait` and `_finish` are
+the four moves, and each of them raises the revision and wakes watchers. The caller decides what
+becomes of a job after an attempt or a loss (`core.jobs`); these methods check the fence and write.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ from tenure.core.jobs.states import FINISHED, JobState, may_delete
 from tenure.core.leases import Meta
 from tenure.core.policy import next_fence
 from tenure.stores.memory.connection import Part
-from tenure.stores.memory.job_world import Job, JobSpace, Pause, Replica
+from tenure.stores.memory.job_tables import Job, JobTables, Pause, Replica
 
 __all__ = ["Jobs"]
 
@@ -54,6 +59,11 @@ class Jobs(Part):
         ahead: float = 0.0,
         count: bool = True,
     ) -> list[Beat | None]:
+        """Renew the replicas, or let them join with `meta`; report cancels and expired replicas.
+
+        All are renewed before the first is checked, so that replicas that beat in one call never
+        take each other for expired.
+        """
         del count  # it costs nothing here
         with self._lock:
             now = self._clock.wall()
@@ -64,11 +74,10 @@ class Jobs(Part):
             for record in filter(None, alive):
                 record.renewed, record.ttl = now, micros(ttl)
                 self._jobs.postpone(record.id, micros(ahead))
-            restarted = self._jobs.paused_in_the_future(now)[:RESTARTS_MAX]
+            restarted = self._jobs.delayed_in_the_future(now)[:RESTARTS_MAX]
             for job, since in restarted:
                 job.due, job.since = now + (job.due - since), now  # the clock was set back
                 self._changed(job)
-            # Looked at after all of them were renewed: none of these needs recovery.
             expired = bool(self._jobs.expired(now) or self._jobs.overdue(now))
             more = len(restarted) == RESTARTS_MAX
             return [
@@ -84,14 +93,18 @@ class Jobs(Part):
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         with self._lock:
             now = self._clock.wall()
-            known = sorted(self._jobs.replicas.values(), key=lambda one: (one.joined, one.id))
-            return [one.as_record(now, len(self._jobs.held_by(one.id))) for one in known[:limit]]
+            records = sorted(self._jobs.replicas.values(), key=lambda record: record.join_order)
+            return [
+                record.as_record(now, len(self._jobs.held_by(record.id)))
+                for record in records[:limit]
+            ]
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         with self._lock:
             return [self._insert(job) for job in jobs]
 
     def _insert(self, new: NewJob) -> Inserted:
+        """Store a new job, unless its id is there (a repeat) or its unique key is taken."""
         now = self._clock.wall()
         if new.id in self._jobs.jobs:
             return Inserted("created", new.id, now)
@@ -105,12 +118,17 @@ class Jobs(Part):
         since = None if due <= now else now if new.at is None else 0
         job = Job(new, created=now, due=due, since=since)
         self._jobs.add(job)
-        self.tell_waiting(job, now)
+        self.wake_workers(job, now)
         return Inserted("created", job.id, now)
 
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
+        """Start due jobs on a replica, unless `claim_no` shows that this is a repeat.
+
+        A repeat returns what that claim got and still runs. An older number is the late copy of a
+        request that was answered long ago, and gets nothing.
+        """
         with self._lock:
             now = self._clock.wall()
             record = self.alive(replica)
@@ -131,6 +149,7 @@ class Jobs(Part):
             return Claimed([job.as_record() for job in ready], next_in)
 
     def start(self, job: Job, replica: Replica, now: int) -> None:
+        """Start an attempt on a replica, under a fence above all earlier ones of the job."""
         job.state, job.since = "running", None
         job.replica, job.claim_no = replica.id, replica.claim_no
         job.fence = next_fence(job.fence, 0, now)
@@ -144,6 +163,11 @@ class Jobs(Part):
             return [self._settle(settlement) for settlement in settlements]
 
     def _settle(self, end: Settlement) -> Settled:
+        """End an attempt if the job still runs under its fence.
+
+        The mark of the last settlement is kept, so that a repeat is told from a lost attempt.
+        A pending cancel wins over waiting again.
+        """
         now = self._clock.wall()
         job = self._jobs.jobs.get(end.id)
         if job is None:
@@ -170,6 +194,7 @@ class Jobs(Part):
         return "settled"
 
     def _end(self, job: Job, end: Settlement, now: int) -> None:
+        """Finish a job. A success clears the error and the reason of earlier attempts."""
         if end.state != "cancelled":
             job.error = end.error
         if end.state == "succeeded":
@@ -184,6 +209,7 @@ class Jobs(Part):
             return [self._note(note) for note in notes]
 
     def _note(self, note: Note) -> bool:
+        """Store what a running attempt reports; None leaves a field as it is."""
         job = self._jobs.jobs.get(note.id)
         if job is None or job.state != "running" or job.fence != note.fence:
             return False
@@ -202,35 +228,47 @@ class Jobs(Part):
         limit: int = BATCH_MAX,
         as_of: int | None = None,
     ) -> Orphans:
+        """Mark expired replicas as dead and return their jobs, reserved for `by`.
+
+        A replica is only touched while there is room in the answer: until then it may still
+        revive with a beat. A dead replica without jobs is removed. After those come jobs that run
+        long past their deadline, whatever their replica does.
+        """
         with self._lock:
             now = self._clock.wall()
             until = now if as_of is None else min(now, as_of)
-            found: list[Job] = []
+            orphans: list[Job] = []
             for record in self._gone(by, replica, now, until):
-                if len(found) == limit:
-                    break  # what was not touched may still revive
+                if len(orphans) == limit:
+                    break
                 record.dead, record.reserved = True, (by, now + micros(RESERVED_FOR))
-                held = self._jobs.held_by(record.id)[: limit - len(found)]
+                held = self._jobs.held_by(record.id)[: limit - len(orphans)]
                 if not held:
                     del self._jobs.replicas[record.id]
-                found += held
+                orphans += held
             if replica is None:
                 late = self._jobs.overdue(until - micros(grace))
-                found += [job for job in late if job not in found][: limit - len(found)]
-            return Orphans(now, [job.as_orphan() for job in found])
+                orphans += [job for job in late if job not in orphans][: limit - len(orphans)]
+            return Orphans(now, [job.as_orphan() for job in orphans])
 
     def _gone(self, by: str, replica: str | None, now: int, until: int) -> list[Replica]:
-        """Return the records of replicas that are gone and not reserved for others."""
+        """Return the replicas that `by` may recover now: this one, or all expired ones.
+
+        A replica that another one is recovering is left out for a while, so that survivors do not
+        all settle the same jobs.
+        """
         if replica is not None:
             record = self._jobs.replicas.get(replica)
             return [] if record is None else [record]
-        return [one for one in self._jobs.expired(now, until) if not one.is_reserved(by, now)]
+        expired = self._jobs.expired(now, until)
+        return [record for record in expired if not record.is_reserved(by, now)]
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         with self._lock:
-            return [self._cancel(one, reason) for one in ids]
+            return [self._cancel(id_, reason) for id_ in ids]
 
     def _cancel(self, id_: str, reason: str) -> Cancelled | None:
+        """Cancel a waiting job now; ask the replica of a running one to stop it."""
         job = self._jobs.jobs.get(id_)
         if job is None:
             return None
@@ -240,7 +278,7 @@ class Jobs(Part):
             if not job.cancelling:
                 job.cancelling, job.reason = True, reason
                 self._changed(job)
-            self._ring(("replica", job.replica))
+            self._wake(("replica", job.replica))
             return "requested"
         job.reason = reason
         self._finish(job, "cancelled", self._clock.wall())
@@ -248,9 +286,13 @@ class Jobs(Part):
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         with self._lock:
-            return [self._requeue(one) for one in ids]
+            return [self._requeue(id_) for id_ in ids]
 
     def _requeue(self, id_: str) -> Requeued | None:
+        """Let a finished job wait again as if it were new; `attempt` and the history go on.
+
+        A run of a schedule is refused: the schedule decides when it runs.
+        """
         now = self._clock.wall()
         job = self._jobs.jobs.get(id_)
         if job is None:
@@ -277,6 +319,7 @@ class Jobs(Part):
             return [self._delete(id_) for id_ in ids]
 
     def _delete(self, id_: str) -> Deleted | None:
+        """Remove a finished job, and free its unique key."""
         job = self._jobs.jobs.get(id_)
         if job is None:
             return None
@@ -287,8 +330,8 @@ class Jobs(Part):
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         with self._lock:
-            found = [self._jobs.jobs.get(one) for one in ids]
-            return [None if job is None else job.as_record() for job in found]
+            jobs = [self._jobs.jobs.get(id_) for id_ in ids]
+            return [None if job is None else job.as_record() for job in jobs]
 
     async def find(
         self,
@@ -301,6 +344,8 @@ class Jobs(Part):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
+        """Return the newest jobs that fit all filters. There are no stranded ones in memory."""
+
         def fits(job: Job) -> bool:
             return (
                 (cursor is None or job.id < cursor)
@@ -312,9 +357,9 @@ class Jobs(Part):
             )
 
         with self._lock:
-            found = [job for job in self._jobs.jobs.values() if fits(job)]
-            page = heapq.nlargest(limit, found, key=lambda job: job.id)
-            more = page[-1].id if len(found) > len(page) and page else None
+            fitting = [job for job in self._jobs.jobs.values() if fits(job)]
+            page = heapq.nlargest(limit, fitting, key=lambda job: job.id)
+            more = page[-1].id if len(fitting) > len(page) and page else None
             return Page([job.as_record() for job in page], more)
 
     async def counts(self) -> list[QueueCounts]:
@@ -326,14 +371,15 @@ class Jobs(Part):
             return [self._count(name, live, now) for name in queues]
 
     def _count(self, queue: str, live: list[Job], now: int) -> QueueCounts:
-        mine = [job for job in live if job.new.queue == queue]
-        waiting = [job for job in mine if job.state == "waiting"]
+        """Count the jobs of a queue, and say how long the first due one has waited."""
+        jobs = [job for job in live if job.new.queue == queue]
+        waiting = [job for job in jobs if job.state == "waiting"]
         oldest = min((job.due for job in waiting if job.is_due(now)), default=None)
         pause = self._jobs.pause_of(queue, now)
         return QueueCounts(
             queue=queue,
             waiting=min(COUNT_MAX, len(waiting)),
-            running=min(COUNT_MAX, len(mine) - len(waiting)),
+            running=min(COUNT_MAX, len(jobs) - len(waiting)),
             oldest=None if oldest is None else max(0, now - oldest) / 1e6,
             paused_for=None if pause is None else (pause.until - now) / 1e6,
             pause_reason="" if pause is None else pause.reason,
@@ -342,6 +388,7 @@ class Jobs(Part):
     async def count_tagged(
         self, tag: str, *, unfinished: int, recent: int, within: float
     ) -> Tagged:
+        """Count among the newest jobs with a tag: those unfinished, and those created lately."""
         with self._lock:
             now = self._clock.wall()
             tagged = [job for job in self._jobs.jobs.values() if tag in job.new.tags]
@@ -353,15 +400,20 @@ class Jobs(Part):
             return Tagged(len(live[:unfinished]), len(created), oldest)
 
     async def pause(self, queue: str, *, seconds: float | None = None, reason: str = "") -> None:
+        """Pause a queue, or with 0 seconds end its pause and wake the workers that watch it."""
         with self._lock:
             if seconds == 0:
                 self._jobs.pauses.pop(queue, None)
-                self._ring(("queue", queue))
+                self._wake(("queue", queue))
                 return
             until = math.inf if seconds is None else self._clock.wall() + micros(seconds)
             self._jobs.pauses[queue] = Pause(until, reason)
 
     def prune(self, limit: int) -> int:
+        """Remove jobs whose retention is over, those first that ended first, and free keys.
+
+        A unique key may outlive its job here, unlike in `_delete`.
+        """
         now = self._clock.wall()
         jobs = self._jobs.jobs
         over = [job for job in jobs.values() if job.state in FINISHED and job.expires <= now]
@@ -372,22 +424,27 @@ class Jobs(Part):
         return len(over)
 
     @property
-    def _jobs(self) -> JobSpace:
-        return self._space.jobs
+    def _jobs(self) -> JobTables:
+        return self._data.jobs
 
     def alive(self, replica: str) -> Replica | None:
-        """Return a record that is not being recovered; it may have expired."""
+        """Return the record of a replica, or None if its jobs are being recovered.
+
+        It may have expired: until a survivor marks it as dead, a beat revives it.
+        """
         record = self._jobs.replicas.get(replica)
         return None if record is None or record.dead else record
 
     def _wait(self, job: Job, now: int) -> None:
+        """Let a job wait. The new fence makes every later write of its former attempt fail."""
         job.state = "waiting"
         job.fence = next_fence(job.fence, 0, now)
         job.replica, job.deadline = "", None
         self._changed(job)
-        self.tell_waiting(job, now)
+        self.wake_workers(job, now)
 
     def _finish(self, job: Job, state: JobState, now: int) -> None:
+        """End a job for good, unless it is requeued."""
         job.state = state
         del self._jobs.unfinished[job.id]
         job.replica, job.deadline, job.cancelling = "", None, False
@@ -396,9 +453,11 @@ class Jobs(Part):
         self._changed(job)
 
     def _changed(self, job: Job) -> None:
+        """Count a change of a job that callers can see, and wake those that watch it."""
         job.revision += 1
-        self._ring(("job", job.id))
+        self._wake(("job", job.id))
 
-    def tell_waiting(self, job: Job, now: int) -> None:
+    def wake_workers(self, job: Job, now: int) -> None:
+        """Wake the workers of a queue for a job that is due soon; they look before later ones."""
         if job.is_due(now + micros(SOON)):
-            self._ring(("queue", job.new.queue))
+            self._wake(("queue", job.new.queue))

@@ -1,4 +1,8 @@
-"""Leases in memory: the specification the other stores are compared with."""
+"""Leases in memory: the specification that the other stores are compared with.
+
+A lease is acquired while the live leases and the waiters ahead are fewer than the limit. No other
+call grants one. Each method states its rule; `database` has the records.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from tenure.core.durations import micros
 from tenure.core.leases import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.policy import next_fence
 from tenure.stores.memory.connection import Part
-from tenure.stores.memory.world import Grant, Key, Waiter
+from tenure.stores.memory.database import Grant, Key, Waiter
 
 __all__ = ["Leases"]
 
@@ -26,10 +30,16 @@ class Leases(Part):
         meta: Meta,
         waiting: float = 0.0,
     ) -> Acquired:
+        """Grant a lease, or refuse and, with `waiting`, keep a place in the line.
+
+        A holder that has a lease already gets the same one with a full ttl, so a repeat after a
+        lost reply is harmless. A new lease gets a fence above all earlier ones, and wakes the next
+        waiter if there is room for it as well.
+        """
         with self._lock:
             now = self._clock.wall()
-            space = self._space
-            record = space.key(key, now)
+            data = self._data
+            record = data.key(key, now)
             other = _other_limit(record, holder, limit)
             grant = record.grants.get(holder)
             if grant is not None:
@@ -46,7 +56,7 @@ class Leases(Part):
                     )
                 return busy
             record.line.pop(holder, None)
-            record.fence = next_fence(record.fence, space.floor, now)
+            record.fence = next_fence(record.fence, data.floor, now)
             record.granted = now
             grant = Grant(holder, record.fence, limit, meta, now, now, micros(ttl))
             record.grants[holder] = grant
@@ -58,6 +68,7 @@ class Leases(Part):
             return [self._renew(lease) for lease in leases]
 
     def _renew(self, lease: Lease) -> bool:
+        """Start the ttl again if this very lease still lives. An ended lease stays ended."""
         now = self._clock.wall()
         grant = self._live(lease, now)
         if grant is None:
@@ -70,10 +81,15 @@ class Leases(Part):
             return [self._release(lease) for lease in leases]
 
     def _release(self, lease: Lease) -> bool:
+        """End a lease and the holder's place in the line; return whether the lease lived.
+
+        A lease with another fence is a newer one of the same holder and is left alone. Fence 0
+        matches any: a caller whose reply was lost does not know the fence.
+        """
         now = self._clock.wall()
-        if lease.key not in self._space.keys:
+        if lease.key not in self._data.keys:
             return False
-        record = self._space.key(lease.key, now)
+        record = self._data.key(lease.key, now)
         grant = record.grants.get(lease.holder)
         held = grant is not None and lease.fence in (0, grant.fence)
         if held:
@@ -84,66 +100,74 @@ class Leases(Part):
 
     async def discard(self, key: str) -> bool:
         with self._lock:
-            if key not in self._space.keys:
+            if key not in self._data.keys:
                 return False
-            record = self._space.key(key, self._clock.wall())
-            found = bool(record.grants or record.line)
+            record = self._data.key(key, self._clock.wall())
+            had_any = bool(record.grants or record.line)
             record.grants.clear()
             record.line.clear()
-            return found
+            return had_any
 
     async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         with self._lock:
             now = self._clock.wall()
-            found: list[Lease] = []
-            for name in sorted(name for name in self._space.keys if name.startswith(prefix)):
-                record = self._space.key(name, now)
+            leases: list[Lease] = []
+            for name in sorted(name for name in self._data.keys if name.startswith(prefix)):
+                record = self._data.key(name, now)
                 holders = sorted(record.grants.values(), key=lambda grant: grant.fence)
-                found += [grant.as_lease(name, now) for grant in holders]
-                found += [waiter.as_lease(name, now) for waiter in record.line.values()]
-            return found[:limit]
+                leases += [grant.as_lease(name, now) for grant in holders]
+                leases += [waiter.as_lease(name, now) for waiter in record.line.values()]
+            return leases[:limit]
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
+        """Write a mark under a live lease. The same mark again is a repeat, and succeeds."""
         with self._lock:
             mark = Mark(key, value, lease.fence)
-            if self._space.marks.get(key) == mark:
+            if self._data.marks.get(key) == mark:
                 return True
             if self._live(lease, self._clock.wall()) is None:
                 return False
-            self._space.marks[key] = mark
+            self._data.marks[key] = mark
             return True
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
         with self._lock:
-            return [self._space.marks.get(key) for key in keys]
+            return [self._data.marks.get(key) for key in keys]
 
     def prune(self, idle: float, limit: int) -> int:
+        """Remove keys without leases and waiters that were not granted for `idle` seconds."""
         now = self._clock.wall()
-        space = self._space
+        data = self._data
         pruned = 0
-        for name in list(space.keys):
-            record = space.key(name, now)
+        for name in list(data.keys):
+            record = data.key(name, now)
             unused = now - record.granted >= micros(idle)
             if pruned < limit and unused and not record.grants and not record.line:
-                space.floor = max(space.floor, record.fence)
-                del space.keys[name]
+                data.floor = max(data.floor, record.fence)
+                del data.keys[name]
                 pruned += 1
         return pruned
 
     def _live(self, lease: Lease, now: int) -> Grant | None:
-        """Return the grant behind `lease` if it is this very one and has not ended."""
-        if lease.key not in self._space.keys:
+        """Return the stored lease if it has the same holder and fence and has not ended."""
+        if lease.key not in self._data.keys:
             return None
-        grant = self._space.key(lease.key, now).grants.get(lease.holder)
+        grant = self._data.key(lease.key, now).grants.get(lease.holder)
         return grant if grant is not None and grant.fence == lease.fence else None
 
     def _wake_next(self, record: Key) -> None:
+        """Wake the first waiter if there is room for it. Others would only be refused."""
         first = record.first_served()
         if first is not None:
-            self._ring(("lease", first))
+            self._wake(("lease", first))
 
 
 def _retry_in(record: Key, limit: int, ahead: int, now: int) -> float:
+    """Return the seconds until the caller could get a place if no lease is released or renewed.
+
+    Leases end one by one, and the waiters ahead take the first places that become free. If there
+    is no lease, the place of the first waiter has to end.
+    """
     ends = sorted(grant.expires for grant in record.grants.values())
     if ends:
         kth = min(len(ends), len(ends) + ahead - record.effective(limit, ahead) + 1)

@@ -1,4 +1,8 @@
-"""What a memory store remembers about jobs and replicas."""
+"""The job records of the memory store: jobs, replicas, unique keys and queue pauses.
+
+`JobTables` finds records; `jobs` decides and changes them. Each of these methods looks at all jobs,
+where the other stores use an index: the plain search is what their indexes have to agree with.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,20 @@ from tenure.core.jobs.records import (
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.leases import Meta
 
-__all__ = ["Job", "JobSpace", "Pause", "Replica", "Taken"]
+__all__ = ["Job", "JobTables", "Pause", "Replica", "UniqueKey"]
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A job as the store sees it."""
+    """A job. Times are microseconds; texts and bytes are empty where there is nothing."""
 
     new: NewJob
     created: int
     due: int
     since: int | None = None
-    """When the pause before `due` began; 0 if `due` was asked for as an instant.
+    """When the delay before `due` began; 0 if the caller gave `due` as an instant.
 
-    None: there is none. It may start whatever the clock shows.
+    None: there is no delay, and the job may start whatever the clock shows.
     """
     state: JobState = "waiting"
     attempt: int = 0
@@ -65,18 +69,24 @@ class Job:
 
     @property
     def expires(self) -> int:
+        """When the retention of a finished job ends."""
         return self.finished + micros(retention_of(self.new, self.state))
 
     @property
     def place(self) -> tuple[int, int, str]:
-        """Its place in the queue."""
+        """Its place in the queue: smaller comes first.
+
+        Due times count in whole milliseconds, and ids grow with time, so jobs of the same
+        millisecond start in the order in which they were made.
+        """
         return self.new.priority, self.due // 1000, self.id
 
     def is_due(self, now: int) -> bool:
+        """Return whether it may start. Without a delay, a clock that was set back hides no job."""
         return self.since is None or self.due <= now
 
     def as_orphan(self) -> JobRecord:
-        """Return what a decision about its end needs."""
+        """Return the record without what is large, which no decision about its end reads."""
         large: dict[str, Any] = {"payload": b"", "checkpoint": None, "result": None, "error": None}
         return structs.replace(self.as_record(), **large)
 
@@ -118,7 +128,10 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """A process that runs work."""
+    """A process that runs jobs. Its jobs live as long as this record is renewed.
+
+    `claim_no` is the number of its last claim. Once `dead`, it stays so.
+    """
 
     id: str
     meta: Meta
@@ -128,15 +141,22 @@ class Replica:
     claim_no: int = 0
     dead: bool = False
     reserved: tuple[str, int] = ("", 0)
-    """Once it is dead: the replica that takes its jobs, and until when others let it."""
+    """Once it is dead: the replica that recovers its jobs, and until when others leave them."""
+
+    @property
+    def join_order(self) -> tuple[int, str]:
+        return self.joined, self.id
 
     def is_reserved(self, by: str, now: int) -> bool:
-        """Return whether others than `by` take its jobs."""
+        """Return whether another replica than `by` is recovering its jobs.
+
+        A reservation that ends later than any could was made before the clock was set back.
+        """
         taker, until = self.reserved
         return taker != by and now < until <= now + micros(RESERVED_FOR)
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
-        """Return whether it has expired by an instant, or by now."""
+        """Return whether it has expired at the instant `by`, or now."""
         self.renewed = min(self.renewed, now)  # the clock was set back
         return self.renewed + self.ttl <= (now if by is None else by)
 
@@ -153,8 +173,8 @@ class Replica:
 
 
 @dataclass(slots=True, frozen=True)
-class Taken:
-    """A unique key in use."""
+class UniqueKey:
+    """A unique key, its job, and until when the key is taken after that job has finished."""
 
     id: str
     digest: str
@@ -170,26 +190,29 @@ class Pause:
 
 
 @dataclass(slots=True)
-class JobSpace:
+class JobTables:
     """The jobs of one namespace."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     unfinished: dict[str, Job] = field(default_factory=dict)
-    """A part of the jobs. Finished ones are kept for a day, and no claim has to look at them."""
+    """The jobs that are waiting or running. Claims never look at finished ones."""
     replicas: dict[str, Replica] = field(default_factory=dict)
-    keys: dict[str, Taken] = field(default_factory=dict)
+    keys: dict[str, UniqueKey] = field(default_factory=dict)
     pauses: dict[str, Pause] = field(default_factory=dict)
 
     def add(self, job: Job) -> None:
         self.jobs[job.id] = self.unfinished[job.id] = job
 
     def held_by(self, replica: str) -> list[Job]:
-        """Return what a replica runs, in order of id."""
+        """Return the jobs that a replica runs, in order of id."""
         running = (job for job in self.unfinished.values() if job.state == "running")
         return sorted((job for job in running if job.replica == replica), key=lambda job: job.id)
 
     def ready(self, queues: Sequence[str], limit: int, now: int) -> tuple[list[Job], int | None]:
-        """Return the first due jobs and, if there are fewer than `limit`, when the next is due."""
+        """Return the first due jobs and, if there are fewer than `limit`, when the next is due.
+
+        Queues are served in the order of `queues`; a paused queue counts as empty.
+        """
         ready: list[Job] = []
         later: list[int] = []
         for queue in dict.fromkeys(queues):
@@ -211,28 +234,32 @@ class JobSpace:
         return pause if pause and pause.until > now else None
 
     def expired(self, now: int, by: int | None = None) -> list[Replica]:
-        """Return the replicas whose jobs must be taken, or are being taken."""
-        return [one for one in self.replicas.values() if one.dead or one.has_expired(now, by)]
+        """Return the replicas whose jobs need recovery, or are being recovered."""
+        replicas = self.replicas.values()
+        return [replica for replica in replicas if replica.dead or replica.has_expired(now, by)]
 
-    def paused_in_the_future(self, now: int) -> list[tuple[Job, int]]:
-        """Return jobs whose pause seems not to have begun, with its beginning."""
+    def delayed_in_the_future(self, now: int) -> list[tuple[Job, int]]:
+        """Return jobs whose delay begins after `now`, because the clock was set back, and when."""
         waiting = (job for job in self.unfinished.values() if job.state == "waiting")
-        paused = ((job, job.since) for job in waiting)
-        return [(job, since) for job, since in paused if since is not None and since > now]
+        delayed = ((job, job.since) for job in waiting)
+        return [(job, since) for job, since in delayed if since is not None and since > now]
 
     def postpone(self, replica: str, length: int) -> None:
-        """Give what a replica runs so much longer."""
+        """Move the deadlines of all jobs that a replica runs."""
         for job in self.held_by(replica) if length else ():
             job.deadline = None if job.deadline is None else job.deadline + length
 
     def overdue(self, since: int) -> list[Job]:
-        """Return what still runs although its deadline was at `since` or earlier."""
+        """Return running jobs whose deadline was at `since` or earlier."""
         deadlines = ((job.deadline, job) for job in self.unfinished.values())
         late = [job for at, job in deadlines if at is not None and at <= since]
         return sorted(late, key=lambda job: (job.deadline, job.id))
 
-    def taken(self, key: str, now: int) -> Taken | None:
-        """Return who has a unique key."""
+    def taken(self, key: str, now: int) -> UniqueKey | None:
+        """Return a unique key if it is taken.
+
+        It is while its job is unfinished, however long ago it was inserted, and until `until`.
+        """
         taken = self.keys.get(key)
         if taken is None:
             return None
@@ -241,10 +268,10 @@ class JobSpace:
         return taken if live or taken.until > now else None
 
     def take(self, unique: Unique, id_: str, now: int) -> None:
-        self.keys[unique.key] = Taken(id_, unique.digest, now + micros(unique.keep))
+        self.keys[unique.key] = UniqueKey(id_, unique.digest, now + micros(unique.keep))
 
     def keep_with(self, job: Job) -> None:
-        """Keep the unique key of a finished job for as long as the job, if it asks for that."""
+        """Keep the unique key of a finished job as long as the job itself, if it asks for that."""
         unique = job.new.unique
         if unique is None or not unique.keep or not unique.with_job:
             return

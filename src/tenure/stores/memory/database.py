@@ -1,6 +1,10 @@
-"""What a memory store remembers: plain records, guarded by one lock.
+"""The data that all store objects of one `memory://` URL share, and its lease records.
 
-Times in here are whole microseconds of the store's clock.
+A `Database` has a `Namespace` for each namespace in use. Its lock guards everything in it: a store
+method holds the lock for the whole call. All times are whole microseconds of the store's clock.
+
+No timer removes an ended lease. `Key.settle` does so at the start of each call about the key, so
+no call ever sees a lease or a waiter that is over.
 """
 
 from __future__ import annotations
@@ -12,17 +16,17 @@ from itertools import count, islice
 from typing import TypeVar
 
 from tenure.core.leases import Lease, Mark, Meta, Topic
-from tenure.stores.memory.job_world import JobSpace
-from tenure.stores.memory.schedule_world import Schedule
+from tenure.stores.memory.job_tables import JobTables
+from tenure.stores.memory.schedule_table import Schedule
 
-__all__ = ["Grant", "Key", "Space", "Waiter", "World", "named_world"]
+__all__ = ["Database", "Grant", "Key", "Namespace", "Waiter", "named_database"]
 
 _incarnations = count(1)
 
 
 @dataclass(slots=True)
 class Grant:
-    """A lease as the store sees it."""
+    """A live lease. It ends `ttl` after it was acquired or last renewed."""
 
     holder: str
     fence: int
@@ -51,7 +55,7 @@ class Grant:
 
 @dataclass(slots=True)
 class Waiter:
-    """A place in the line for a key."""
+    """A place in the line for a key. It ends unless the waiter asks again within `life`."""
 
     holder: str
     limit: int
@@ -82,6 +86,11 @@ Record = TypeVar("Record", Grant, Waiter)
 
 
 def _drop_ended(records: dict[str, Record], now: int) -> None:
+    """Remove what ends at `now` or earlier.
+
+    A record that was renewed in the future shows that the clock was set back since. It counts as
+    renewed now, so the step adds no more than one ttl to its life.
+    """
     for record in list(records.values()):
         record.renewed = min(record.renewed, now)
         if record.expires <= now:
@@ -90,7 +99,10 @@ def _drop_ended(records: dict[str, Record], now: int) -> None:
 
 @dataclass(slots=True)
 class Key:
-    """Everything about one lease key. `line` is in order of arrival."""
+    """Everything about one lease key: its last fence, its leases, and the line of its waiters.
+
+    `line` is in order of arrival. `granted` is when a lease was acquired last, for `prune`.
+    """
 
     fence: int = 0
     granted: int = 0
@@ -98,19 +110,27 @@ class Key:
     line: dict[str, Waiter] = field(default_factory=dict)
 
     def settle(self, now: int) -> None:
-        """Drop what has ended, and clamp what a backward clock step made too long."""
+        """Remove leases and places that have ended."""
         _drop_ended(self.grants, now)
         _drop_ended(self.line, now)
 
     def room_for(self, limit: int, ahead: int) -> bool:
-        """Return whether one more lease may live beside the present ones and those ahead."""
+        """Return whether a caller with `ahead` waiters before it may have a lease now.
+
+        Each waiter ahead counts like a lease. So a free place of a semaphore goes to the first
+        waiter, even if the caller asks before that waiter has woken up.
+        """
         return len(self.grants) + ahead < self.effective(limit, ahead)
 
     def effective(self, limit: int, ahead: int) -> int:
-        """Return the smallest limit among the caller, the holders and the waiters ahead of it."""
+        """Return the smallest limit among the caller, the holders and the waiters ahead of it.
+
+        A deployment that changes a limit has both limits in use for a while. The smaller one
+        counts until its last user is gone.
+        """
         held = (grant.limit for grant in self.grants.values())
-        wanted = (waiter.limit for waiter in islice(self.line.values(), ahead))
-        return min([limit, *held, *wanted])
+        waiting = (waiter.limit for waiter in islice(self.line.values(), ahead))
+        return min([limit, *held, *waiting])
 
     def ahead_of(self, holder: str) -> int:
         """Return how many waiters come before `holder`; all of them if it has no place."""
@@ -123,43 +143,50 @@ class Key:
 
 
 @dataclass(slots=True)
-class Space:
-    """One namespace."""
+class Namespace:
+    """The data of one namespace.
+
+    `floor` is the highest fence of all keys that were pruned, so that fences of a key keep growing
+    after its record is gone.
+    """
 
     keys: dict[str, Key] = field(default_factory=dict)
     marks: dict[str, Mark] = field(default_factory=dict)
     floor: int = 0
-    jobs: JobSpace = field(default_factory=JobSpace)
+    jobs: JobTables = field(default_factory=JobTables)
     schedules: dict[str, Schedule] = field(default_factory=dict)
     incarnation: str = field(default_factory=lambda: f"{next(_incarnations)}")
 
     def key(self, name: str, now: int) -> Key:
-        """Return the key as it stands now, made on first use."""
+        """Return the record of a key without what has ended; it is made on first use."""
         key = self.keys.setdefault(name, Key())
         key.settle(now)
         return key
 
 
-class World:
-    """What all store objects of one URL share."""
+class Database:
+    """The data of all namespaces, and the listeners to call after a change.
+
+    A listener is called in the thread that makes the change, while that thread has the lock.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.listeners: set[Callable[[str, Topic], None]] = set()
-        self._spaces: dict[str, Space] = {}
+        self._namespaces: dict[str, Namespace] = {}
 
-    def space(self, namespace: str) -> Space:
+    def namespace(self, namespace: str) -> Namespace:
         with self.lock:
-            if namespace not in self._spaces:  # asked for several times by each call
-                self._spaces[namespace] = Space()
-            return self._spaces[namespace]
+            if namespace not in self._namespaces:  # looked up several times by each call
+                self._namespaces[namespace] = Namespace()
+            return self._namespaces[namespace]
 
 
-_named: dict[str, World] = {}
+_named: dict[str, Database] = {}
 _naming = threading.Lock()
 
 
-def named_world(name: str) -> World:
-    """Return the process-wide world of `memory://name`; it lives as long as the process."""
+def named_database(name: str) -> Database:
+    """Return the database of `memory://name`; it lives as long as the process."""
     with _naming:
-        return _named.setdefault(name, World())
+        return _named.setdefault(name, Database())

@@ -1,4 +1,7 @@
-"""What a memory store remembers about schedules."""
+"""The schedule record of the memory store: a versioned document, its last run and its history.
+
+`schedules` decides which commit may write it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ __all__ = ["Schedule"]
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """A schedule as the store sees it."""
+    """A schedule. `standing`, `definition` and `ruler` are opaque to the store."""
 
     name: str
     declared: int
@@ -34,12 +37,15 @@ class Schedule:
     last_run: int = 0
     last_job: str = ""
     last_fence: int = 0
-    """The highest fence of its runs that were started at once."""
+    """The highest fence of its runs that started without waiting."""
     history: deque[TickLine] = field(default_factory=lambda: deque(maxlen=DECISIONS_MAX))
     """Newest last."""
 
     def is_as(self, expected: Expected, now: int) -> bool:
-        """Return whether it is what a commit was planned from."""
+        """Return whether it is what a commit was planned from.
+
+        With `silent_for`, it must also not have been declared for that many seconds.
+        """
         silent_for = expected.silent_for
         if silent_for is not None:
             self.declared = min(self.declared, now)  # the clock was set back
@@ -47,22 +53,27 @@ class Schedule:
         return self.version == expected.version and is_silent
 
     def declare(self, now: int) -> None:
-        """Note that a replica declares it, unless that is known already."""
+        """Note that a replica declares it, unless one did so a moment ago.
+
+        The pause saves writes: many replicas declare the same schedules.
+        """
         if not now - micros(DECLARED_ANEW_AFTER) < self.declared <= now:
             self.declared = now
 
     def write(self, write: Write, standing: str, version: str) -> None:
+        """Write a document under the id of its commit as version."""
         self.version, self.standing, self.ruler = version, standing, write.ruler
         if write.definition is not None:
             self.definition = write.definition
 
     def go_on_from(self, other: Schedule) -> None:
+        """Continue a schedule of another name: no tick runs again, and no fence comes again."""
         if other.last_run > self.last_run:
             self.last_run, self.last_job = other.last_run, other.last_job
         self.last_fence = max(self.last_fence, other.last_fence)
 
     def add_line(self, line: TickLine, now: int) -> None:
-        """Add a line to the history, or extend the newest one by it."""
+        """Add a line to the history, or extend the newest line if both tell the same."""
         newest = self.history[-1] if self.history else None
         if newest is not None and line.like and newest.like == line.like:
             ticks = newest.ticks + line.ticks
@@ -84,7 +95,7 @@ class Schedule:
             lines=tuple(reversed(self.history))[:lines],
         )
 
-    def as_found(self) -> ScheduleHead:
+    def as_head(self) -> ScheduleHead:
         return ScheduleHead(
             name=self.name,
             version=self.version,
