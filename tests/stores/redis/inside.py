@@ -74,6 +74,10 @@ class Looker:
         """Return the size of the append-only file."""
         return self.redis.info("persistence")["aof_current_size"]
 
+    def sent(self) -> int:
+        """Return how many bytes the server has sent to all clients."""
+        return self.redis.info("stats")["total_net_output_bytes"]
+
     def worked(self) -> float:
         """Return the seconds of processor time that the server has spent on commands."""
         cpu = self.redis.info("cpu")

@@ -7,8 +7,17 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from msgspec.structs import replace
 
-from tenure.core.jobs.records import BATCH_MAX, NewJob, Note, Recovered, Tagged, Unique
+from tenure.core.jobs.records import (
+    BATCH_MAX,
+    NewJob,
+    Note,
+    Recovered,
+    Settlement,
+    Tagged,
+    Unique,
+)
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import SCRIPTS
@@ -238,6 +247,71 @@ async def test_no_script_takes_long_among_many_jobs(
     typical = looker.script_times()
     assert len(typical) > 10
     assert {name: units for name, units in typical.items() if units > UNITS_MAX} == {}
+
+
+# Orphans.
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+async def test_a_look_for_orphans_returns_no_payloads(
+    open_store: Open, valkey_server: Endpoint, size: int
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    job = await start_one(store, payload=b"p" * size)
+    note = Note(id=job.id, fence=job.fence, checkpoint=b"c" * size)
+    assert await store.jobs.note([note]) == [True]
+    clock.shift(HOUR)
+    (orphan,) = (await store.jobs.orphans(by="eva")).jobs
+    assert orphan == replace(job, payload=b"", checkpoint=None, revision=job.revision + 1)
+
+
+async def test_large_payloads_of_orphans_stay_on_the_server(
+    open_store: Open, private: tuple[Valkey, Looker]
+):
+    server, looker = private
+    clock = ManualClock()
+    store = await open_store(server.url, clock)
+    await start(store, *(new(number, payload=b"p" * 100_000) for number in range(20)))
+    clock.shift(HOUR)
+    before = looker.sent()
+    assert len((await store.jobs.orphans(by="eva")).jobs) == 20
+    assert looker.sent() - before < 100_000
+
+
+@pytest.mark.parametrize("delay", [0, 1, HOUR])
+async def test_a_first_loss_is_recorded_as_any_other(
+    open_store: Open, valkey_server: Endpoint, delay: float
+):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    first, other = await start(store, new(1, timeout=5), new(2, timeout=5))
+    # The script has a short way for records in which nothing but the claim has happened.
+    assert await store.jobs.note([Note(id=other.id, fence=other.fence, message="half")]) == [True]
+    settlements = [
+        Settlement(
+            id=job.id,
+            fence=job.fence,
+            outcome="lost",
+            state="waiting",
+            by="eva",
+            delay=delay,
+            losses=1,
+            error=b"e",
+            history=b"h",
+        )
+        for job in (first, other)
+    ]
+    assert await store.jobs.settle(settlements) == ["settled", "settled"]
+    assert await store.jobs.settle(settlements) == ["repeated", "repeated"]
+    records = await store.jobs.get([first.id, other.id])
+    assert records[0] is not None
+    assert records[1] == replace(
+        records[0], id=other.id, message="half", revision=records[0].revision + 1
+    )
+    clock.shift(delay)
+    await join(store, "eva")
+    assert await claim_ids(store, "eva") == [first.id, other.id]
 
 
 # Records that cannot be read.

@@ -97,7 +97,7 @@ class Jobs(Replicas):
         answers: list[Settled] = []
         # The script reads all of its jobs before it writes any, so it takes none of them twice.
         once = len({end.id for end in settlements}) == len(settlements)
-        for some in slices(settlements) if once else slices(settlements, 1):
+        for some in slices(settlements, BATCH_MAX if once else 1):
             reply = await self._run("settle", *settle_words(some))
             answers += [_SETTLED[answer] for answer in reply]
         for end, answer in zip(settlements, answers, strict=True):

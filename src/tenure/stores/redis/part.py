@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from tenure.core.bounds import SET_ASIDE
@@ -48,11 +48,17 @@ class JobPart(Part):
         """Run a script on all keys of this part."""
         return await self._connection.run(script, self._keys, self._connection.bells, *arguments)
 
-    def _read_job(self, id_: str, record: bytes | None, fixed: bytes | None) -> JobRecord | None:
+    def _read_job(
+        self,
+        id_: str,
+        record: bytes | None,
+        fixed: bytes | None,
+        read: Callable[[bytes, bytes], JobRecord] = read_job,
+    ) -> JobRecord | None:
         """Return a job; None if there is none, or none that can be read."""
         if record is None:
             return None
-        return self._damage.read("job", self._job_hashes, id_, read_job, record, fixed or b"")
+        return self._damage.read("job", self._job_hashes, id_, read, record, fixed or b"")
 
     def _report_aside(self, id_: str) -> None:
         self._damage.report("job", id_, SET_ASIDE, f"{self._tag}job:broken")

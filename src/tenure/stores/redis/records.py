@@ -27,6 +27,7 @@ __all__ = [
     "insert_words",
     "note_words",
     "read_job",
+    "read_orphan",
     "run_words",
     "settle_words",
 ]
@@ -128,6 +129,12 @@ def read_job(record: bytes, fixed: bytes) -> JobRecord:
     )
 
 
+def read_orphan(record: bytes, fixed: bytes) -> JobRecord:
+    """Return a job without what may be large and no recovery needs, as `read_job` does."""
+    job = read_job(record, fixed)
+    return replace(job, payload=b"", checkpoint=None, result=None, error=None)
+
+
 @lru_cache(maxsize=1000)
 def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it saves
     timeout: float | None,
@@ -184,9 +191,16 @@ def _when(job: NewJob) -> Word:
 def settle_words(settlements: Sequence[Settlement]) -> Iterator[Word]:
     """Yield the arguments of settle.lua after the first two."""
     for end in settlements:
-        state = STATES.index(end.state)
-        changes = state, end.yields_to_cancel, end.failures, end.losses, end.mark
-        values = _values(end.fence, *changes, micros(end.delay), end.reason)
+        values = _values(
+            end.fence,
+            STATES.index(end.state),
+            end.yields_to_cancel,
+            end.failures,
+            end.losses,
+            end.mark,
+            micros(end.delay),
+            end.reason,
+        )
         yield end.id
         yield values + _bin(end.result) + _bin(end.error) + _bin(end.history)
 

@@ -18,6 +18,7 @@ from tenure.core.jobs.records import (
 from tenure.core.leases import Meta
 from tenure.core.meta import decode_meta, encode_meta
 from tenure.stores.redis.part import JobPart
+from tenure.stores.redis.records import read_orphan
 from tenure.stores.redis.wire import text
 
 __all__ = ["Replicas"]
@@ -60,7 +61,7 @@ class Replicas(JobPart):
         jobs: list[JobRecord] = []
         aside = [(text(id_), text(whose)) for id_, whose in gone]
         for id_, whose, record, fixed in zip(*[iter(parts)] * 4, strict=True):
-            job = self._read_job(text(id_), record, fixed)
+            job = self._read_job(text(id_), record, fixed, read_orphan)
             if job is not None:
                 jobs.append(job)
             elif await self._run("aside", text(whose), text(id_)):

@@ -302,17 +302,22 @@ local function finish(job, state)
   save_change(job)
 end
 
--- Let a job wait for its turn, or with a delay for its time first.
+-- Let a job wait for its turn, or with a delay for its time first. Returns when it is due.
+local function enter_queue(id, queue, priority, due, delay)
+  if delay > 0 then
+    due = now + delay
+    gather('ZADD', PAUSES, now, id)
+  end
+  gather('ZADD', WAITING, '0', place(queue, priority, due, id, delay > 0))
+  if delay <= SOON then
+    awaited[queue] = true
+  end
+  return due
+end
+
 local function wait(job, delay)
   stop(job)
   job.state, job.fence = WAITS, max(job.fence + 1, now)
-  if delay > 0 then
-    job.due = now + delay
-    gather('ZADD', PAUSES, now, job.id)
-  end
-  gather('ZADD', WAITING, '0', place(job.queue, job.priority, job.due, job.id, delay > 0))
-  if delay <= SOON then
-    awaited[job.queue] = true
-  end
+  job.due = enter_queue(job.id, job.queue, job.priority, job.due, delay)
   save_change(job)
 end

@@ -10,39 +10,77 @@ local grace, till = tonumber(ARGV[7]), min(now, tonumber(ARGV[8]) or now)
 local aside, answers, seen, count = {}, {}, {}, 0
 local NO_PAYLOAD = '\196\000'
 
--- Tell of a job that was found, or was set aside.
-local function tell_aside(id, replica)
+-- Larger records and what is fixed of larger jobs may have a checkpoint or a payload worth removing. A
+-- client removes smaller ones: that takes less time than to take records apart here.
+local SMALL = 1000
+-- So many payloads are in memory at a time.
+local PIECE = 20
+
+local function answer_aside(id, replica)
   aside[#aside + 1] = {id, replica}
   count = count + 1
 end
 
-local function tell(job)
+local function answer_with(id, replica, record, fixed)
+  local size = #answers
+  answers[size + 1], answers[size + 2], answers[size + 3], answers[size + 4] =
+    id, replica, record, fixed
+  seen[id], count = true, count + 1
+end
+
+-- Answer with a job. It is set aside if what is fixed of it cannot be read.
+local function answer_job(job, fixed)
   if seen[job.id] then
     return
   end
-  local fixed = call('HGET', FIXED, job.id) or ''
-  local readable, ends = pcall(decode_some, fixed, 5)  -- all but the payload
+  local readable, ends = pcall(decode_some, fixed or '', 5)  -- all but the payload
   if not readable then
     drop_held(job.replica, job.id)
-    tell_aside(job.id, job.replica)
+    answer_aside(job.id, job.replica)
     set_aside(job.id, call('HGET', STATE, job.id))
     return
   end
   local record = beginning_of(job) .. bin() .. bin() .. bin() .. bin(job.history)
-  seen[job.id], count = true, count + 1
-  for _, word in ipairs({job.id, job.replica, record, sub(fixed, 1, ends) .. NO_PAYLOAD}) do
-    answers[#answers + 1] = word
+  answer_with(job.id, job.replica, record, sub(fixed, 1, ends) .. NO_PAYLOAD)
+end
+
+-- Whether a small record says that its job runs on a replica, given as it stands there. All else is checked
+-- by the client, and by `settle`.
+local function runs_there(record, packed)
+  if not record or #record > SMALL or #record < 3 then
+    return false
+  end
+  local size = 256 * byte(record, 2) + byte(record, 3)
+  return byte(record, size + 1) == RUNS
+    and sub(record, size + MIDDLE_SIZE + 1, size + MIDDLE_SIZE + #packed) == packed
+end
+
+local function look_at_held(replica, held, record, fixed, packed)
+  if fixed and #fixed <= SMALL and runs_there(record, packed) then
+    if not seen[held.id] then
+      answer_with(held.id, replica, record, fixed)
+    end
+    return
+  end
+  local job = held_job(replica, held)
+  if job then
+    answer_job(job, fixed)
+  elseif not job_of(held.id) then
+    answer_aside(held.id, replica)
   end
 end
 
 -- Look at what a replica holds. It is forgotten if that is nothing.
 local function look_at(replica)
-  for _, held in ipairs(held_by(replica, limit - count)) do
-    local job = held_job(replica, held)
-    if job then
-      tell(job)
-    elseif not job_of(held.id) then
-      tell_aside(held.id, replica)
+  local held, packed = held_by(replica, limit - count), pack(replica)
+  for first = 1, #held, PIECE do
+    local last, ids = min(#held, first + PIECE - 1), {}
+    for n = first, last do
+      ids[n - first + 1] = held[n].id
+    end
+    local records, fixed = call('HMGET', STATE, unpack(ids)), call('HMGET', FIXED, unpack(ids))
+    for n = first, last do
+      look_at_held(replica, held[n], records[n - first + 1], fixed[n - first + 1], packed)
     end
   end
   if #held_by(replica, 1) == 0 then
@@ -80,13 +118,13 @@ local function look_at_overdue()
   for _, id in ipairs(call('ZRANGEBYSCORE', DEADLINES, '-inf', till - grace, 'LIMIT', 0, limit - count)) do
     local job = job_of(id)
     if job and job.state == RUNS then
-      tell(job)
+      answer_job(job, call('HGET', FIXED, id))
     elseif job then
       call('ZREM', DEADLINES, id)
     else
       -- Its replica is not known; if that dies one day, what it held is set aside as well.
       set_aside(id, call('HGET', STATE, id))
-      tell_aside(id, '')
+      answer_aside(id, '')
     end
   end
 end
