@@ -13,9 +13,10 @@ help:  ## List the targets
 setup:  ## Prepare .venv with all that checks and tests need
 	@$(PYTHON) scripts/setup.py dev
 
-check: setup  ## Lint, formatting, types, import layers
+check: setup  ## Lint, formatting, names, types, import layers
 	@$(BIN)/ruff check --quiet . && echo 'lint: ok'
 	@$(BIN)/ruff format --check --quiet . && echo 'format: ok'
+	@$(BIN)/python scripts/words.py
 	@$(BIN)/mypy --no-error-summary && echo 'types: ok'
 	@out=$$($(BIN)/lint-imports --no-logo --no-cache) && echo 'layers: ok' || { echo "$$out"; exit 1; }
 

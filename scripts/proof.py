@@ -24,12 +24,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200_000, help="histories to simulate")
     parser.add_argument("--minutes", type=float, default=20, help="of chaos, about")
     parser.add_argument("--from", dest="folder", type=Path, help="use the summaries there")
-    given = parser.parse_args()
-    folder = given.folder or BUILD
-    if given.folder is None:
+    options = parser.parse_args()
+    folder = options.folder or BUILD
+    if options.folder is None:
         folder.mkdir(parents=True, exist_ok=True)
-        simulated = run("tests.sim", "--count", given.count, summary=folder / "sim.json")
-        stormed = run("tests.chaos", "--minutes", given.minutes, summary=folder / "chaos.json")
+        simulated = run("tests.sim", "--count", options.count, summary=folder / "sim.json")
+        stormed = run("tests.chaos", "--minutes", options.minutes, summary=folder / "chaos.json")
         if not (simulated and stormed):
             sys.exit("proof: something is wrong, see above; the README stays as it was")
     write(block(read(folder / "sim.json"), read(folder / "chaos.json")))
@@ -48,7 +48,7 @@ def read(file: Path) -> Any:
 
 def block(simulated: Any, stormed: Any) -> str:
     """Return the three numbers, each with what was lost and doubled."""
-    parts = [one["counts"] for one in stormed["parts"]]
+    parts = [part["counts"] for part in stormed["parts"]]
     failing = [counts for counts in parts if "failovers" in counts]
     storms = [counts for counts in parts if "failovers" not in counts]
     kills, pauses = total(storms, "kills"), total(storms, "pauses")

@@ -26,8 +26,8 @@ SERVED_BY = {"demo": ("demo", "dev", "bench"), "dev": ("dev", "bench"), "bench":
 
 
 def main() -> None:
-    wanted = sys.argv[1] if len(sys.argv) > 1 else "dev"
-    if wanted not in SERVED_BY:
+    target = sys.argv[1] if len(sys.argv) > 1 else "dev"
+    if target not in SERVED_BY:
         sys.exit("usage: python3 scripts/setup.py [demo | dev | bench]")
     if sys.version_info < (3, 11):
         sys.exit(f"setup: Tenure needs Python 3.11 or newer; {sys.executable} is {VERSION}")
@@ -37,15 +37,15 @@ def main() -> None:
     same_place = stamp[:1] in ([], [place()])
     if not (same_place and usable()):
         create()
-    elif stamp[1:] in [[state(name)] for name in SERVED_BY[wanted]]:
+    elif stamp[1:] in [[state(name)] for name in SERVED_BY[target]]:
         return
 
-    print(f"setup: installing the {wanted} requirements into .venv", flush=True)
+    print(f"setup: installing the {target} requirements into .venv", flush=True)
     STAMP.unlink(missing_ok=True)  # so that an interrupted installation is repeated
-    install("--require-hashes", "-r", str(ROOT / "requirements" / f"{wanted}.txt"))
+    install("--require-hashes", "-r", str(ROOT / "requirements" / f"{target}.txt"))
     # hatchling is among the requirements, so the build needs no environment of its own.
     install("--no-deps", "--no-build-isolation", "-e", str(ROOT))
-    STAMP.write_text(f"{place()}\n{state(wanted)}\n")
+    STAMP.write_text(f"{place()}\n{state(target)}\n")
     print(f"setup: .venv is ready ({time.monotonic() - started:.0f} s)", flush=True)
 
 

@@ -135,12 +135,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--no-faults", action="store_true", help="must fail, on its floors")
     parser.add_argument("--unfenced", action="store_true", help="a sink without fences: must fail")
     options = parser.parse_args()
-    options.asked = list(asked(options.store, options.part or ["all"]))
-    if not options.asked:
-        told = ", ".join(f"{part} on {_ONLY_ON[part]}" for part in options.part)
-        parser.error(f"nothing of that runs on {options.store}, only {told}")
+    options.selected = list(selected(options.store, options.part or ["all"]))
+    if not options.selected:
+        places = ", ".join(f"{part} on {_ONLY_ON[part]}" for part in options.part)
+        parser.error(f"nothing of that runs on {options.store}, only {places}")
     if options.minutes is not None:
-        is_shop = options.asked == [("redis", "shop")]
+        is_shop = options.selected == [("redis", "shop")]
         options.scale = (
             options.minutes * 60 / (FULL_STORM.shop_seconds if is_shop else FULL_SECONDS)
         )
@@ -154,7 +154,7 @@ def _positive(text: str) -> float:
     return number
 
 
-def asked(store: str, parts: list[str]) -> Iterator[tuple[Family, str]]:
+def selected(store: str, parts: list[str]) -> Iterator[tuple[Family, str]]:
     """Yield what there is of these parts, store by store."""
     for family in FAMILIES:
         for name in PARTS:
@@ -182,7 +182,7 @@ def main() -> None:
             folder=folder,
             mounts=mounts,
         )
-        tallies = asyncio.run(run_all(run, options.asked))
+        tallies = asyncio.run(run_all(run, options.selected))
     total = sum_of(tallies)
     if options.store == "all" and "all" in (options.part or ["all"]):
         for name, floor in FLOORS.items():
@@ -242,17 +242,17 @@ async def run_part(run: Run, name: str, part: Part, family: Family) -> Tally:
 
 def report(tallies: list[Tally], total: Tally) -> int:
     """Print the table and all that went wrong; return the exit code."""
-    stores = groupby(tallies, key=lambda one: one.part.partition(" ")[0])
+    stores = groupby(tallies, key=lambda tally: tally.part.partition(" ")[0])
     tables = [table(list(parts)) for _, parts in stores]
     print("\n" + "\n\n".join([*tables, table([total])] if len(tables) > 1 else tables))
     for skipped in total.skipped:
         print(f"skipped: {skipped}")
-    missed = [what for one in [*tallies, total] for what in one.missed()]
+    missed = [what for tally in [*tallies, total] for what in tally.missed()]
     for what in missed:
         print(f"TOO LITTLE: {what}")
     for violation in total.violations:
         print(f"VIOLATION: {violation}")
-    if all(one.skipped and not one.counts for one in tallies):
+    if all(tally.skipped and not tally.counts for tally in tallies):
         verdict = "FAILED: nothing could be run"
     elif missed or total.violations:
         verdict = f"FAILED: {len(total.violations)} violations, {len(missed)} times too little"

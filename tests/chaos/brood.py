@@ -63,9 +63,9 @@ class Member:
         entries = read_diary(self.diary)
         if self.order.role == "holder":
             return bool(entries) and entries[-1].what in ("entered", "acts")
-        ended = {(one.job, one.fence) for one in entries if one.what != "began"}
-        begun = [one for one in entries if one.what == "began" and task in ("", one.detail)]
-        return any((one.job, one.fence) not in ended for one in begun)
+        ended = {(entry.job, entry.fence) for entry in entries if entry.what != "began"}
+        begun = [entry for entry in entries if entry.what == "began" and task in ("", entry.detail)]
+        return any((attempt.job, attempt.fence) not in ended for attempt in begun)
 
 
 class Brood:
@@ -90,15 +90,22 @@ class Brood:
         """Return those that are neither dead, nor dying, nor paused."""
         self._hear()
         return [
-            one
-            for one in self.members.values()
-            if one.lives and not one.fate and not one.is_paused and one.order.role in roles
+            member
+            for member in self.members.values()
+            if member.lives
+            and not member.fate
+            and not member.is_paused
+            and member.order.role in roles
         ]
 
     def fallen(self) -> list[Member]:
         """Return those that have ended though nobody wanted them to."""
         self._hear()
-        return [one for one in self.members.values() if one.code is not None and not one.fate]
+        return [
+            member
+            for member in self.members.values()
+            if member.code is not None and not member.fate
+        ]
 
     def start(self, order: Order) -> Member:
         """Start one more."""

@@ -127,7 +127,7 @@ async def _step_ahead(here: Scene, clock: ClockSetter, seconds: float, tally: Ta
     await asyncio.sleep(_PHASE)
 
     def ticked() -> bool:
-        return any(one.what == "chimed" and one.tick > stepped_to for one in here.entries())
+        return any(entry.what == "chimed" and entry.tick > stepped_to for entry in here.entries())
 
     try:
         await wait_until_async(ticked, SIZE.patience)
@@ -162,8 +162,10 @@ async def _step_back(here: Scene, clock: ClockSetter, tally: Tally, chance: rand
     last = _last_of(holder)
 
     def granted_again() -> bool:
-        stays = [one for one in here.entries() if one.what == "entered" and one.key == last.key]
-        return any(one.at > last.at for one in stays)
+        stays = [
+            entry for entry in here.entries() if entry.what == "entered" and entry.key == last.key
+        ]
+        return any(stay.at > last.at for stay in stays)
 
     try:
         await wait_until_async(granted_again, SIZE.patience)
@@ -176,8 +178,10 @@ async def _accepted_since(here: Scene, since: float) -> set[str]:
     """Wait until some jobs were accepted after an instant, and return them."""
 
     def accepted() -> set[str]:
-        entries = [one for one in here.entries() if one.what == "accepted" and one.at > since]
-        return {one.job for one in entries} if len(entries) >= _WAITING else set()
+        entries = [
+            entry for entry in here.entries() if entry.what == "accepted" and entry.at > since
+        ]
+        return {entry.job for entry in entries} if len(entries) >= _WAITING else set()
 
     return await wait_until_async(accepted, SIZE.patience, "jobs are accepted")
 
@@ -186,7 +190,7 @@ async def _ends(here: Scene, tally: Tally, jobs: Collection[str], what: str) -> 
     """Demand that jobs come to an end soon, and count them."""
 
     def ended() -> bool:
-        return jobs <= {one.job for one in here.entries() if one.what in ("ended", "booked")}
+        return jobs <= {entry.job for entry in here.entries() if entry.what in ("ended", "booked")}
 
     try:
         await wait_until_async(ended, 2 * _REPLICA_TTL + SIZE.patience)
@@ -199,7 +203,7 @@ async def _killed_at_work(here: Scene, chance: random.Random) -> tuple[Member, s
     """Kill a worker amid its jobs; return these."""
 
     def at_work() -> list[Member]:
-        return [one for one in here.brood.living("worker") if _unfinished(one)]
+        return [worker for worker in here.brood.living("worker") if _unfinished(worker)]
 
     while True:
         victim = chance.choice(await wait_until_async(at_work, SIZE.patience, "one is at work"))
@@ -212,15 +216,15 @@ async def _killed_at_work(here: Scene, chance: random.Random) -> tuple[Member, s
 def _unfinished(worker: Member) -> set[str]:
     """Return the jobs that a worker has begun and not ended, by its own word."""
     entries = read_diary(worker.diary)
-    begun = {one.job for one in entries if one.what == "began"}
-    return begun - {one.job for one in entries if one.what in ("ended", "booked", "refused")}
+    begun = {entry.job for entry in entries if entry.what == "began"}
+    return begun - {entry.job for entry in entries if entry.what in ("ended", "booked", "refused")}
 
 
 async def _killed_inside(here: Scene, chance: random.Random) -> Member:
     """Kill somebody inside a lock."""
 
     def inside() -> list[Member]:
-        return [one for one in here.brood.living("holder") if _is_inside(one)]
+        return [holder for holder in here.brood.living("holder") if _is_inside(holder)]
 
     while True:
         victim = chance.choice(await wait_until_async(inside, SIZE.patience, "one is inside"))

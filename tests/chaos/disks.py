@@ -108,12 +108,14 @@ async def fill_disks(
 async def _fill_and_free(here: Scene, disk: SmallDisk, tally: Tally) -> None:
     began = boot()
     # A PostgreSQL server may end over it, and then it only cannot be reached.
-    told = "" if here.place.family == "postgres" else "StoreFull"
+    reason = "" if here.place.family == "postgres" else "StoreFull"
 
     def was_refused() -> bool:
         disk.fill()
-        refusals = (one for one in here.entries() if one.what == "unavailable" and one.at > began)
-        return any(one.detail.startswith(told) for one in refusals)
+        refusals = (
+            entry for entry in here.entries() if entry.what == "unavailable" and entry.at > began
+        )
+        return any(refusal.detail.startswith(reason) for refusal in refusals)
 
     try:
         await wait_until_async(was_refused, SIZE.patience, "somebody is refused")
@@ -139,8 +141,8 @@ async def works(here: Scene, when: str) -> None:
     since = boot()
 
     def some_end() -> bool:
-        entries = [one for one in here.entries() if one.at > since]
-        accepted = {one.job for one in entries if one.what == "accepted"}
-        return any(one.what == "effect" and one.key in accepted for one in entries)
+        entries = [entry for entry in here.entries() if entry.at > since]
+        accepted = {entry.job for entry in entries if entry.what == "accepted"}
+        return any(entry.what == "effect" and entry.key in accepted for entry in entries)
 
     await wait_until_async(some_end, 2 * SIZE.patience, f"jobs are accepted and run {when}")

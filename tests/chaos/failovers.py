@@ -89,8 +89,10 @@ class Strike:
 
 def lost_by_none(strikes: Iterable[Strike], accepted: Iterable[Line]) -> list[Line]:
     """Return what was accepted outside of every fail-over: it has to be there."""
-    known = list(strikes)
-    return [line for line in accepted if not any(one.may_have_lost(line.boot) for one in known)]
+    earlier = list(strikes)
+    return [
+        line for line in accepted if not any(strike.may_have_lost(line.boot) for strike in earlier)
+    ]
 
 
 async def storm(group: Group, blows: Sequence[Blow], tally: Tally, folder: Path) -> None:
@@ -161,7 +163,7 @@ class Scene:
     def _is_quiet(self) -> bool:
         """Say whether there is enough since the last strike that the next one must not lose."""
         since = self.strikes[-1].ends if self.strikes else 0.0
-        sure = [one for one in self.shop.lines("accepted") if since < one.boot < boot() - BEHIND]
+        sure = [line for line in self.shop.lines("accepted") if since < line.boot < boot() - BEHIND]
         return len(sure) >= QUIET_JOBS
 
     def _end_torn_hold(self, tally: Tally) -> None:
@@ -307,16 +309,16 @@ async def _stored(shop: Workshop, tally: Tally) -> dict[str, str]:
         await shop.finished(*page)
         for job in page:
             states[job.id] = job.state
-            ends = sum(one.outcome == "succeeded" for one in job.history)
+            ends = sum(attempt.outcome == "succeeded" for attempt in job.history)
             tally.add("doubled", max(0, ends - 1))
         if (cursor := page.cursor) is None:
             return states
 
 
-def _compare_fences(given: Iterable[tuple[str, float, int]], tally: Tally) -> None:
+def _compare_fences(grants: Iterable[tuple[str, float, int]], tally: Tally) -> None:
     """No fence of a job or a lock comes twice, and later ones are higher."""
     by_key: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for key, at, fence in given:
+    for key, at, fence in grants:
         by_key[key].append((at, fence))
     for key, fences in by_key.items():
         times = Counter(fence for _, fence in fences)
@@ -332,20 +334,20 @@ def _compare_fences(given: Iterable[tuple[str, float, int]], tally: Tally) -> No
 
 def _account_for_holders(sections: list[Section], tally: Tally) -> None:
     tally.add("grants", len(sections))
-    tally.add("expiries while held", sum(one.lost for one in sections))
-    tally.add("stale writes refused", sum(one.refused for one in sections))
-    _compare_fences([(one.name, one.start, one.fence) for one in sections], tally)
-    ordered = sorted(sections, key=lambda one: one.start)
-    for index, one in enumerate(ordered):
-        newer = [other for other in ordered[index + 1 :] if other.start > one.start + JITTER]
+    tally.add("expiries while held", sum(section.lost for section in sections))
+    tally.add("stale writes refused", sum(section.refused for section in sections))
+    _compare_fences([(section.name, section.start, section.fence) for section in sections], tally)
+    ordered = sorted(sections, key=lambda older: older.start)
+    for index, older in enumerate(ordered):
+        newer = [other for other in ordered[index + 1 :] if other.start > older.start + JITTER]
         for other in newer[:1]:
-            _judge_pair(one, other, tally)
+            _judge_pair(older, other, tally)
 
 
-def _judge_pair(one: Section, newer: Section, tally: Tally) -> None:
+def _judge_pair(older: Section, newer: Section, tally: Tally) -> None:
     """Look at a holder and the next one, who came while it was still inside, or did not."""
-    if newer.accepted and one.accepted and newer.accepted < one.accepted:
+    if newer.accepted and older.accepted and newer.accepted < older.accepted:
         tally.add("stale effects accepted")
-        tally.violate(f"the sink took {one} after {newer}")
-    if one.end and one.end > newer.start + TTL + SERVED_ON:
-        tally.violate(f"not told: {one}, while {newer}")
+        tally.violate(f"the sink took {older} after {newer}")
+    if older.end and older.end > newer.start + TTL + SERVED_ON:
+        tally.violate(f"not told: {older}, while {newer}")

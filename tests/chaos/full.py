@@ -70,8 +70,10 @@ async def _be_full(here: Scene, tally: Tally) -> None:
     began = boot()
 
     def is_refused() -> bool:
-        refusals = (one for one in here.entries() if one.what == "unavailable" and one.at > began)
-        return any(one.detail.startswith("StoreFull") for one in refusals)
+        refusals = (
+            entry for entry in here.entries() if entry.what == "unavailable" and entry.at > began
+        )
+        return any(refusal.detail.startswith("StoreFull") for refusal in refusals)
 
     await wait_until_async(is_refused, 3 * SIZE.patience, "a producer is refused")
     full_since = boot()
@@ -81,7 +83,9 @@ async def _be_full(here: Scene, tally: Tally) -> None:
     await asyncio.sleep(max(0.0, full_since + 3 * _TTL - boot()))
     tally.add("full servers")
     # A lease that was renewed before lasts for a ttl; after that it lives by renewals while full.
-    losses = [one for one in here.entries() if one.what in _LOSSES and one.at > full_since + _TTL]
+    losses = [
+        entry for entry in here.entries() if entry.what in _LOSSES and entry.at > full_since + _TTL
+    ]
     tally.add("locks lost on a full server", len(losses))
 
 
@@ -98,7 +102,7 @@ async def _drain(here: Scene, tally: Tally) -> None:
     async with here.place.app() as app:
 
         async def is_drained() -> bool:
-            return not any(one.running or one.waiting for one in await app.queues())
+            return not any(queue.running or queue.waiting for queue in await app.queues())
 
         try:
             await wait_until_async(is_drained, 3 * SIZE.patience)

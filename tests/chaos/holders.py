@@ -35,12 +35,12 @@ class Holder(Actor):
 
     async def _stay(self, name: str, limit: int, hold: Hold) -> None:
         # Seen before the block, because leaving it may say the same.
-        told = False
+        was_lost = False
         try:
             async with hold:
-                told = await self._inside(name, limit, hold)
+                was_lost = await self._inside(name, limit, hold)
         except LeaseLost:
-            if not told:
+            if not was_lost:
                 self.diary.write("told of a loss", key=name, fence=hold.fence)
 
     async def _inside(self, name: str, limit: int, hold: Hold) -> bool:
@@ -55,7 +55,7 @@ class Holder(Actor):
         # The fence of a semaphore names a grant and excludes nobody, so a sink cannot go by it.
         write = self.sink.write if limit == 1 else _nowhere
         write(name, hold.fence)
-        said = self._says_how_long(name, limit, hold)
+        trusted = self._says_how_long(name, limit, hold)
         until = boot() + min(self.chance.expovariate(4 / self.order.longest), self.order.longest)
         deaf = self.chance.random() < 0.5
         while (before := boot()) < until:
@@ -67,8 +67,8 @@ class Holder(Actor):
                 write(name, hold.fence)
             if hold.is_lost:
                 return self._sees_a_loss(name, hold)
-            if boot() > said + self.order.ttl / 4:
-                said = self._says_how_long(name, limit, hold)
+            if boot() > trusted + self.order.ttl / 4:
+                trusted = self._says_how_long(name, limit, hold)
         left = boot()
         hold.check()
         self.diary.write("leaves", at=left, key=name, fence=hold.fence)

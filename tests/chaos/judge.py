@@ -45,14 +45,14 @@ def judge_locks(entries: Sequence[Entry], tally: Tally, *, clock_was_set: bool =
 def judge_effects(entries: Sequence[Entry], tally: Tally) -> None:
     """No effect of an older fence after one of a newer, none refused that was good."""
     effects = [entry for entry in entries if entry.what == "effect"]
-    tally.add("stale writes refused", sum(not one.ok for one in effects))
+    tally.add("stale writes refused", sum(not effect.ok for effect in effects))
     tally.add("stale transactions refused", _count(entries, "refused"))
     tally.add("stale ends refused", _count(entries, "AttemptLost"))
     highest: dict[str, int] = defaultdict(int)
-    for one in effects:
-        if one.ok:
-            tally.add("stale effects accepted", one.fence < highest[one.key])
-            highest[one.key] = max(highest[one.key], one.fence)
+    for effect in effects:
+        if effect.ok:
+            tally.add("stale effects accepted", effect.fence < highest[effect.key])
+            highest[effect.key] = max(highest[effect.key], effect.fence)
     _violate(tally, "effects", check_effects(_with_grants(entries)))
     tally.expect_none("stale effects accepted")
 
@@ -67,7 +67,7 @@ def judge_ticks(entries: Sequence[Entry], tally: Tally) -> None:
 
 def judge_clock_steps(entries: Iterable[Entry], tally: Tally) -> None:
     """Count the steps that producers saw: the store's instants of their jobs jump."""
-    leads = [one.now / 1e6 - one.at for one in entries if one.what == "accepted"]
+    leads = [entry.now / 1e6 - entry.at for entry in entries if entry.what == "accepted"]
     for before, after in pairwise(leads):
         tally.add("clock steps ahead", after - before > _LEAST_STEP)
         tally.add("clock steps back", before - after > _LEAST_STEP)
@@ -94,13 +94,13 @@ class Books:
 
     def judge(self, tally: Tally) -> None:
         """Nothing accepted is lost, nothing happens twice, nothing comes from nowhere."""
-        accepted = {one.job: one for one in self.entries if one.what == "accepted"}
+        accepted = {entry.job: entry for entry in self.entries if entry.what == "accepted"}
         by_id = {job.id: job for job in self.stored}
-        lost = [one for id_, one in accepted.items() if id_ not in by_id]
+        lost = [entry for id_, entry in accepted.items() if id_ not in by_id]
         unfinished = [job for job in self.stored if job.state != "succeeded"]
         tally.add("accepted", len(accepted))
         tally.add("succeeded", len(self.stored) - len(unfinished))
-        tally.add("recovered", sum(len(one.ids) for one in self.entries))
+        tally.add("recovered", sum(len(entry.ids) for entry in self.entries))
         tally.add("lost", len(lost) + sum(job.id in accepted for job in unfinished))
         _violate(tally, "not succeeded", [f"{job.record}" for job in unfinished])
         _violate(tally, "lost", map(str, lost))
@@ -119,7 +119,7 @@ class Books:
         for job in self.stored:
             if job.state != "succeeded":
                 continue
-            outcomes = Counter(one.outcome for one in job.history)
+            outcomes = Counter(attempt.outcome for attempt in job.history)
             tally.add("doubled", max(0, outcomes["succeeded"] - 1))
             _, attempt = read_result(_result(job))
             if attempt != job.record.attempt:
@@ -138,20 +138,24 @@ class Books:
                 tally.violate(f"succeeded without an effect: {job.record}")
 
     def _judge_origins(self, tally: Tally) -> None:
-        offered = {one.number for one in self.entries if one.what == "offered"}
+        offered = {entry.number for entry in self.entries if entry.what == "offered"}
         numbers = Counter(_number(job) for job in self.stored)
         tally.add("invented", sum(number not in offered for number in numbers))
         tally.add("invented", sum(many - 1 for many in numbers.values()))
-        known = {job.id for job in self.stored}
-        ran = {one.job for one in self.entries if one.what == "began" and one.number in offered}
-        tally.add("invented", len(ran - known))
+        stored = {job.id for job in self.stored}
+        ran = {
+            entry.job for entry in self.entries if entry.what == "began" and entry.number in offered
+        }
+        tally.add("invented", len(ran - stored))
         tally.add("invented", len(set(self.booked) - numbers.keys()))
 
 
 def effects_of_jobs(entries: Iterable[Entry]) -> Counter[str]:
     """Return how often each job has taken effect in the sink."""
     return Counter(
-        one.key for one in entries if one.what == "effect" and one.answer == "once" and one.ok
+        entry.key
+        for entry in entries
+        if entry.what == "effect" and entry.answer == "once" and entry.ok
     )
 
 
@@ -170,16 +174,16 @@ def _count(entries: Iterable[Entry], *kinds: str) -> int:
     return sum(entry.what in kinds for entry in entries)
 
 
-def _violate(tally: Tally, kind: str, found: Iterable[str]) -> None:
+def _violate(tally: Tally, kind: str, complaints: Iterable[str]) -> None:
     """Show the first few of what was found, and the number of the rest."""
-    some = list(found)
-    tally.violate_all(f"{kind}: {one}" for one in some[:_SHOWN])
-    if len(some) > _SHOWN:
-        tally.violate(f"{kind}: and {len(some) - _SHOWN} more")
+    listed = list(complaints)
+    tally.violate_all(f"{kind}: {complaint}" for complaint in listed[:_SHOWN])
+    if len(listed) > _SHOWN:
+        tally.violate(f"{kind}: and {len(listed) - _SHOWN} more")
 
 
 def _count_repeated_fences(stays: Iterable[Entry], tally: Tally) -> None:
-    seen = Counter((one.key, one.fence) for one in stays)
+    seen = Counter((stay.key, stay.fence) for stay in stays)
     tally.add("repeated fences", sum(number - 1 for number in seen.values()))
     tally.expect_none("repeated fences")
 
@@ -198,11 +202,11 @@ def _falling_fences(entries: Iterable[Entry]) -> list[str]:
 
 def _with_grants(entries: Iterable[Entry]) -> Iterable[Entry]:
     """Say of whoever was inside, and of whatever began, that it was given its fence."""
-    given = {"entered": "granted", "began": "claimed"}
+    origins = {"entered": "granted", "began": "claimed"}
     for entry in entries:
         yield entry
-        if entry.what in given:
-            yield msgspec.structs.replace(entry, what=given[entry.what])
+        if entry.what in origins:
+            yield msgspec.structs.replace(entry, what=origins[entry.what])
 
 
 def _count_stale_holders(entries: Sequence[Entry], tally: Tally) -> None:
@@ -222,9 +226,9 @@ def _count_stale_holders(entries: Sequence[Entry], tally: Tally) -> None:
         elif entry.what == "resume":
             seconds = entry.at - paused.pop(entry.detail)
             stale |= {
-                one
-                for one, stay in inside.items()
-                if one[0] == entry.detail and seconds >= stay.ttl
+                holder
+                for holder, stay in inside.items()
+                if holder[0] == entry.detail and seconds >= stay.ttl
             }
         elif entry.what in ("leaves", *_LOSSES):
             inside.pop(where, None)

@@ -210,12 +210,14 @@ async def produce(order: Order) -> None:
         task = tasks[actor.chance.choice(order.tasks)]
         if order.delay:
             task = task.using(delay=actor.chance.uniform(0, order.delay))
-        some = [next(numbers) for _ in range(_AT_ONCE[next(turns) % len(_AT_ONCE)])]
-        for number in some:
+        batch = [next(numbers) for _ in range(_AT_ONCE[next(turns) % len(_AT_ONCE)])]
+        for number in batch:
             actor.diary.write("offered", number=number)
         ballast = "x" * order.ballast
-        jobs = await app.enqueue_many(task.request(one, f"{CANARY}-{one}{ballast}") for one in some)
-        for number, job in zip(some, jobs, strict=True):
+        jobs = await app.enqueue_many(
+            task.request(number, f"{CANARY}-{number}{ballast}") for number in batch
+        )
+        for number, job in zip(batch, jobs, strict=True):
             now = job.record.created
             actor.diary.write("accepted", job=job.id, number=number, now=now, detail=job.task)
         await asyncio.sleep(actor.chance.uniform(0.5, 1.5) * order.pace)

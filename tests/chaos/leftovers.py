@@ -81,7 +81,7 @@ def check_processes(brood: Brood, tally: Tally) -> None:
     """Nobody lives on, and nobody has fallen who was not pushed."""
     for member in brood.fallen():
         tally.violate(f"{member.by} ended with {member.code} by itself:\n{member.story()}")
-    left = [one.by for one in brood.members.values() if one.pid and alive(one.pid)]
+    left = [member.by for member in brood.members.values() if member.pid and alive(member.pid)]
     if left:
         tally.violate(f"still alive: {left}")
     if brood.noise:
@@ -91,7 +91,7 @@ def check_processes(brood: Brood, tally: Tally) -> None:
 def check_threads(before: set[threading.Thread], tally: Tally) -> None:
     """The apps, proxies and children of the rig itself have left no thread behind."""
     new = set(threading.enumerate()) - before
-    left = [one.name for one in new if not one.name.startswith(_POOLS)]
+    left = [file.name for file in new if not file.name.startswith(_POOLS)]
     if left:
         tally.violate(f"threads are left: {left}")
 
@@ -103,6 +103,6 @@ async def check_logs(folder: Path, tally: Tally) -> None:
     )
     tally.add("log lines", sum(text.count("\n") for text in texts.values()))
     for secret in (PASSWORD, CANARY):
-        found = [name for name, text in texts.items() if secret in text]
-        if found:
-            tally.violate(f"{secret[:12]}... stands in {found[:5]}")
+        leaks = [name for name, text in texts.items() if secret in text]
+        if leaks:
+            tally.violate(f"{secret[:12]}... stands in {leaks[:5]}")

@@ -55,9 +55,9 @@ async def eat_memory(
             await here.settle_down()
             await here.account(without="poison")
     finally:
-        for one in [*group.iterdir(), group] if group else []:
-            if one.is_dir():
-                one.rmdir()
+        for folder in [*group.iterdir(), group] if group else []:
+            if folder.is_dir():
+                folder.rmdir()
 
 
 async def _poison(here: Scene, tally: Tally, number: int) -> None:
@@ -66,8 +66,8 @@ async def _poison(here: Scene, tally: Tally, number: int) -> None:
         poison = _declared(app)
         replacing = asyncio.ensure_future(_replace_the_dead(here, tally))
         try:
-            for one in range(number):
-                job = await poison.enqueue(one, f"{CANARY}-{one}")
+            for index in range(number):
+                job = await poison.enqueue(index, f"{CANARY}-{index}")
                 await wait_until_async(partial(_has_finished, job), 3 * SIZE.patience)
                 _check_given_up(here, job, tally)
         finally:
@@ -76,7 +76,7 @@ async def _poison(here: Scene, tally: Tally, number: int) -> None:
 
 
 def _check_given_up(here: Scene, job: Job[int], tally: Tally) -> None:
-    ran = sum(one.what == "began" and one.job == job.id for one in here.entries())
+    ran = sum(entry.what == "began" and entry.job == job.id for entry in here.entries())
     ends = (job.state, job.reason, job.losses, ran)
     if ends == ("failed", "lost", 1 + _LOSS_BUDGET, 1 + _LOSS_BUDGET):
         tally.add("poison given up")

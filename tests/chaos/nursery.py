@@ -97,9 +97,9 @@ def play(order: dict[str, Any]) -> None:
     faulthandler.register(signal.SIGUSR1)  # where it is, for whoever finds that it does not end
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger("tenure").setLevel(logging.DEBUG)
-    told = msgspec.convert(order, Order)
+    decoded = msgspec.convert(order, Order)
     mains = {"holder": holders.main, "worker": labour.work, "producer": labour.produce}
-    asyncio.run(mains[told.role](told))
+    asyncio.run(mains[decoded.role](decoded))
 
 
 def main() -> None:

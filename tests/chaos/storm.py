@@ -100,8 +100,8 @@ class Scene:
         async with self.place.app() as app:
 
             async def nothing_to_do() -> bool:
-                counts = await app.queues()
-                return not any(one.running or one.oldest is not None for one in counts)
+                queues = await app.queues()
+                return not any(queue.running or queue.oldest is not None for queue in queues)
 
             async def all_done() -> bool:
                 await wait_until_async(nothing_to_do, 3 * SIZE.patience)
@@ -253,7 +253,7 @@ def _so_far(here: Scene, tally: Tally) -> Tally:
     judge.judge_locks(entries, so_far)
     judge.judge_effects(entries, so_far)
     judge.judge_ticks(entries, so_far)
-    so_far.add("accepted", sum(one.what == "accepted" for one in entries))
+    so_far.add("accepted", sum(entry.what == "accepted" for entry in entries))
     so_far.add("doubled", sum(many - 1 for many in judge.effects_of_jobs(entries).values()))
-    so_far.add("recovered", sum(len(one.ids) for one in entries))
+    so_far.add("recovered", sum(len(entry.ids) for entry in entries))
     return so_far

@@ -78,9 +78,9 @@ class Tally:
         """Write down what must not have happened: the run fails."""
         self.violations.append(f"{self.part}: {what}")
 
-    def violate_all(self, some: Iterable[str]) -> None:
+    def violate_all(self, violations: Iterable[str]) -> None:
         """Write down what a checker has found."""
-        for what in some:
+        for what in violations:
             self.violate(what)
 
     def demand(self, name: str, floor: int) -> None:
@@ -129,27 +129,29 @@ class Tally:
 def sum_of(tallies: Iterable[Tally], part: str = "all") -> Tally:
     """Return all of them as one; floors stay with the parts and are given here by the caller."""
     total = Tally(part)
-    for one in tallies:
-        for name, number in one.counts.items():
+    for tally in tallies:
+        for name, number in tally.counts.items():
             total.counts[name] += number
-        total.violations += one.violations
-        total.skipped += one.skipped
-        total.seconds += one.seconds
+        total.violations += tally.violations
+        total.skipped += tally.skipped
+        total.seconds += tally.seconds
     return total
 
 
 def table(tallies: list[Tally]) -> str:
     """Return the counters of all parts side by side."""
     columns = tallies
-    seen = {name for one in tallies for name in one.counts}
+    seen = {name for tally in tallies for name in tally.counts}
     names = [name for name in NAMES if name in seen]
     names += sorted(seen - set(names))
-    widths = [max(9, len(one.part) + 2) for one in columns]
-    lines = [_row("", [one.part for one in columns], widths)]
+    widths = [max(9, len(column.part) + 2) for column in columns]
+    lines = [_row("", [column.part for column in columns], widths)]
     for name in names:
-        numbers = [f"{one.counts[name]:,}" if name in one.counts else "-" for one in columns]
+        numbers = [
+            f"{column.counts[name]:,}" if name in column.counts else "-" for column in columns
+        ]
         lines.append(_row(name, numbers, widths))
-    lines.append(_row("seconds", [f"{one.seconds:.0f}" for one in columns], widths))
+    lines.append(_row("seconds", [f"{column.seconds:.0f}" for column in columns], widths))
     return "\n".join(lines)
 
 
@@ -159,5 +161,5 @@ def _row(name: str, cells: list[str], widths: list[int]) -> str:
 
 def write_summary(file: Path, tallies: list[Tally]) -> None:
     """Write everything as JSON: the parts, and their sum."""
-    parts = [one.as_json() for one in tallies]
+    parts = [tally.as_json() for tally in tallies]
     file.write_text(json.dumps({"parts": parts, "all": sum_of(tallies).as_json()}, indent=2) + "\n")

@@ -75,8 +75,8 @@ def test_fences_that_fall_or_repeat_are_found(second: int, clock_was_set: bool):
 
 def test_a_stale_holder_has_to_be_told():
     paused = [world(1, "pause", "x"), world(3, "resume", "x")]
-    told = Entry(at=3.1, by="x", what="sees a loss", key="a", fence=1)
-    good = judged(*stay("x", 1, 0, None), *paused, told)
+    loss = Entry(at=3.1, by="x", what="sees a loss", key="a", fence=1)
+    good = judged(*stay("x", 1, 0, None), *paused, loss)
     assert (good.counts["stale holders"], good.counts["stale holders told"]) == (1, 1)
     assert not good.violations
     bad = judged(*stay("x", 1, 0, 3.1), *paused)
@@ -108,8 +108,8 @@ def test_the_sink_refuses_what_is_stale_and_its_ledger_shows_if_it_does_not(tmp_
 def test_the_sink_takes_what_may_happen_once_a_single_time(tmp_path: Path):
     sink = Sink(tmp_path, fenced=True)
     assert [sink.take("x", "job", fence, once=True) for fence in (1, 2)] == ["accepted", "done"]
-    told = [(one.what, one.fence) for one in read_diaries(tmp_path)]
-    assert told == [("effect", 1), ("repeat", 2)]
+    diary = [(entry.what, entry.fence) for entry in read_diaries(tmp_path)]
+    assert diary == [("effect", 1), ("repeat", 2)]
 
 
 @pytest.mark.parametrize("first", ["lost", "succeeded"])
@@ -175,23 +175,23 @@ def test_a_fail_over_may_lose_its_tail_and_nothing_else():
 
 
 def test_tallies_add_up_and_fail_on_floors_and_violations(tmp_path: Path, capsys):
-    one, other = Tally("one"), Tally("other")
-    one.add("kills", 3)
+    first, other = Tally("one"), Tally("other")
+    first.add("kills", 3)
     other.add("kills", 4)
     other.expect_none("lost")
-    assert [one.failed, other.failed] == [False, False]
-    assert sum_of([one, other]).counts == {"kills": 7, "lost": 0}
-    one.demand("kills", 4)
-    assert one.failed
+    assert [first.failed, other.failed] == [False, False]
+    assert sum_of([first, other]).counts == {"kills": 7, "lost": 0}
+    first.demand("kills", 4)
+    assert first.failed
     other.add("lost")
     other.expect_none("lost")
     assert other.violations == ["other: 1 lost"]
-    assert "kills" in table([one, other])
-    write_summary(tmp_path / "summary.json", [one, other])
+    assert "kills" in table([first, other])
+    write_summary(tmp_path / "summary.json", [first, other])
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["all"]["counts"]["kills"] == 7
     assert summary["parts"][0]["missed"] == ["one: 3 kills, at least 4 were demanded"]
-    assert report([one, other], sum_of([one, other])) == 1
+    assert report([first, other], sum_of([first, other])) == 1
     printed = capsys.readouterr().out
     assert "TOO LITTLE: one" in printed
     assert "VIOLATION: other: 1 lost" in printed
@@ -206,7 +206,7 @@ def test_a_run_that_could_not_do_anything_is_no_success(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("--minutes 0", "it must be above 0"),
         ("--minutes -1", "it must be above 0"),
@@ -218,9 +218,9 @@ def test_a_run_that_could_not_do_anything_is_no_success(capsys):
     ],
 )
 def test_a_size_or_a_choice_that_leaves_nothing_is_refused(
-    words: str, told: str, monkeypatch, capsys
+    words: str, expected: str, monkeypatch, capsys
 ):
     monkeypatch.setattr("sys.argv", ["chaos", *words.split()])
     with pytest.raises(SystemExit, match="2"):
         parsed()
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

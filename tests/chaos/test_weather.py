@@ -43,8 +43,8 @@ async def broken(network: Proxy, server: Endpoint, folder: Path) -> Counter[str]
     """Return what came of three faults, of which one cuts, for somebody who talks."""
     tally = Tally("test")
     place = Place("redis", folder, server.url, "test", network=network)
-    nobody = cast("Any", None)
-    weather = Weather(place, nobody, tally, SIZE.storm, random.Random(), 0.1, replace=nobody)
+    no_brood = cast("Any", None)
+    weather = Weather(place, no_brood, tally, SIZE.storm, random.Random(), 0.1, replace=no_brood)
     over = asyncio.Event()
     talking = asyncio.ensure_future(chat(network.url(server.url), over))
     try:

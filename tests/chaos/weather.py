@@ -96,7 +96,7 @@ class Weather:
         seconds = self.ttl * self.chance.uniform(_SHORTEST_PAUSE, self.size.longest_pause)
         for _ in range(_TRIES):
             living = self.brood.living(role)
-            busy = [one for one in living if one.is_busy(task)] if len(living) > 1 else []
+            busy = [member for member in living if member.is_busy(task)] if len(living) > 1 else []
             # Whoever has nothing in hand any more when it stops is let go at once.
             no_writing = partial(no_write, self.place.family, self.place.url)
             if busy and await self.brood.pause(self.chance.choice(busy), seconds, no_writing, task):

@@ -20,15 +20,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cost", description=__doc__)
     parser.add_argument("--store", choices=METERS, help="only this one")
     parser.add_argument("--record", action="store_true", help="write down what was measured")
-    given = parser.parse_args()
+    options = parser.parse_args()
     recorded = table.read()
     problems: list[str] = []
-    for store in [given.store] if given.store else METERS:
+    for store in [options.store] if options.store else METERS:
         costs = _measure(store)
         _print(store, costs, recorded.get(store, {}))
         problems += table.differences(store, costs, recorded.get(store, {}))
         recorded[store] = costs
-    if given.record:
+    if options.record:
         table.write({store: recorded[store] for store in METERS if store in recorded})
         print(f"recorded in {table.PATH.name}; changed: {len(problems)}")
         return 0

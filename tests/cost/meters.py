@@ -186,7 +186,9 @@ class Redis(Meter):
         traffic = self._proxy.traffic
         commands: Any = self._admin.info("commandstats")
         # A reading must not count itself.
-        executed = sum(one["calls"] for name, one in commands.items() if name != "cmdstat_info")
+        executed = sum(
+            command["calls"] for name, command in commands.items() if name != "cmdstat_info"
+        )
         persistence: Any = self._admin.info("persistence")
         return {
             "round trips": traffic.round_trips,
@@ -238,7 +240,7 @@ class Postgresql(Meter):
         return self
 
     def clear(self) -> None:
-        (tables,) = self._one(self._TABLES)
+        (tables,) = self._row(self._TABLES)
         self._admin.execute(f"TRUNCATE {tables}")
 
     def store(self, clock: Clock) -> Store:
@@ -266,7 +268,7 @@ class Postgresql(Meter):
 
     def read(self) -> Reading:
         traffic = self._proxy.traffic
-        statements, pages, written = self._one(self._SPENT)
+        statements, pages, written = self._row(self._SPENT)
         return {
             "round trips": traffic.round_trips,
             "bytes": traffic.size,
@@ -275,7 +277,7 @@ class Postgresql(Meter):
             "bytes written": written,
         }
 
-    def _one(self, query: str) -> tuple[Any, ...]:
+    def _row(self, query: str) -> tuple[Any, ...]:
         row = self._admin.execute(query.encode()).fetchone()
         assert row is not None
         return row

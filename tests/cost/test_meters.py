@@ -88,8 +88,8 @@ async def test_postgres_counts_statements_inside_functions(meters: Meters):
     async def lock(store) -> None:
         await store.leases.acquire("key", holder="ann", limit=1, ttl=30, meta={})
 
-    one, two, locked = await spent(meters("postgres"), plain, two_at_once, lock)
-    assert (one["round trips"], one["statements"], one["bytes written"]) == (1, 1, 0)
+    single, two, locked = await spent(meters("postgres"), plain, two_at_once, lock)
+    assert (single["round trips"], single["statements"], single["bytes written"]) == (1, 1, 0)
     assert (two["round trips"], two["statements"]) == (1, 2)
     assert locked["round trips"] == 1
     assert locked["statements"] > 1  # the function's own

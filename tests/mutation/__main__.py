@@ -57,12 +57,14 @@ def parsed(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="decides which mutants are drawn")
     parser.add_argument("--count", type=int, default=300, help="how many are tried (300)")
     parser.add_argument("--min", type=float, default=95.0, help="percentage to catch (95)")
-    some: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--path", **some, help="a file, a folder or a pattern; may be repeated")
-    parser.add_argument("--place", **some, help="a function or a pattern, such as 'Keeper.*'")
-    parser.add_argument("--language", **some, choices=sorted(LANGUAGES.values()))
-    parser.add_argument("--operator", **some, help="such as 'removed lock'")
-    parser.add_argument("--mutant", **some, metavar="ID", help="this one, and no sample")
+    repeatable: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument(
+        "--path", **repeatable, help="a file, a folder or a pattern; may be repeated"
+    )
+    parser.add_argument("--place", **repeatable, help="a function or a pattern, such as 'Keeper.*'")
+    parser.add_argument("--language", **repeatable, choices=sorted(LANGUAGES.values()))
+    parser.add_argument("--operator", **repeatable, help="such as 'removed lock'")
+    parser.add_argument("--mutant", **repeatable, metavar="ID", help="this one, and no sample")
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")
     parser.add_argument("--resume", action="store_true", help="go on where a run was cut off")
     parser.add_argument("--survivors", action="store_true", help="try again what has survived")
@@ -79,11 +81,13 @@ def _chosen(everything: list[Mutant], options: argparse.Namespace) -> list[Mutan
         if missing := set(options.mutant) - {mutant.id for mutant in chosen}:
             sys.exit(f"mutation: the source has no such mutant now: {', '.join(missing)}")
         return chosen
-    wanted = Filter(
+    selection = Filter(
         tuple(options.path), tuple(options.place), tuple(options.language), tuple(options.operator)
     )
     fitting = [
-        mutant for mutant in everything if wanted.takes_file(mutant.file) and wanted.takes(mutant)
+        mutant
+        for mutant in everything
+        if selection.takes_file(mutant.file) and selection.takes(mutant)
     ]
     return drawn(fitting, options.seed)
 

@@ -75,8 +75,8 @@ def _entry(block: str) -> Entry:
     reason: list[str] = []
     place, file, lines = "", "", []
     for line in block.splitlines():
-        if found := _PLACE.match(line):
-            place, file = found["place"], found["file"]
+        if match := _PLACE.match(line):
+            place, file = match["place"], match["file"]
         elif place:
             lines.append(line[:1] + line[1:].strip())
         elif not line.startswith("#"):

@@ -137,13 +137,13 @@ class Source:
         )
 
     def _is_unique(self, top: int, bottom: int, region: tuple[int, int]) -> bool:
-        wanted = self._stripped[top:bottom]
-        if not any(wanted):
+        before = self._stripped[top:bottom]
+        if not any(before):
             return False
-        last = region[1] - len(wanted) + 1
+        last = region[1] - len(before) + 1
         return (
             sum(
-                self._stripped[line : line + len(wanted)] == wanted
+                self._stripped[line : line + len(before)] == before
                 for line in range(region[0], last)
             )
             == 1
@@ -165,5 +165,5 @@ class Source:
 
 
 def _places(text: str, suffix: str) -> list[tuple[str, int, int]]:
-    found = regions(text, suffix)
-    return [(name, first, last) for name, spans in found.items() for first, last in spans]
+    parts = regions(text, suffix)
+    return [(name, first, last) for name, spans in parts.items() for first, last in spans]

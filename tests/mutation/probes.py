@@ -72,12 +72,12 @@ class Probe:
 
 def probes_of(root: Path) -> list[Probe]:
     """Return all probes that the source below `root` can have."""
-    found: list[Probe] = []
+    probes: list[Probe] = []
     for path in sorted((root / "src").rglob("*")):
         if path.suffix in LANGUAGES:
             file = path.relative_to(root).as_posix()
-            found += _probes_in(file, path.read_text(encoding="utf-8"))
-    return found
+            probes += _probes_in(file, path.read_text(encoding="utf-8"))
+    return probes
 
 
 def instrument(root: Path, copy: Path) -> list[Probe]:

@@ -38,22 +38,22 @@ def edits(
 
 def tuning_constants(texts: Iterable[str]) -> set[str]:
     """Return the constants that hold seconds or shares, and the sizes of batches."""
-    found = {"BATCH_MAX", "BATCH_BYTES"}
+    names = {"BATCH_MAX", "BATCH_BYTES"}
     for text in texts:
-        found |= set(_FLOAT.findall(text))
-    return found
+        names |= set(_FLOAT.findall(text))
+    return names
 
 
 def optional_arguments(texts: Iterable[str]) -> dict[str, set[str]]:
     """Return the arguments with a default of every function and class, by its name."""
-    found: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for text in texts:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                found.setdefault(node.name, set()).update(_with_default(node.args))
+                names.setdefault(node.name, set()).update(_with_default(node.args))
             elif isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, set()).update(_fields_with_default(node))
-    return found
+                names.setdefault(node.name, set()).update(_fields_with_default(node))
+    return names
 
 
 def _with_default(arguments: ast.arguments) -> Iterator[str]:
@@ -199,13 +199,13 @@ def _is_number(value: ast.expr) -> bool:
 
 def _names(node: ast.AST) -> set[str]:
     """Return all names and attributes in an expression."""
-    found = set()
+    names = set()
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
-            found.add(part.id)
+            names.add(part.id)
         elif isinstance(part, ast.Attribute):
-            found.add(part.attr)
-    return found
+            names.add(part.attr)
+    return names
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:

@@ -54,12 +54,12 @@ def _compare(node: ast.Compare, text: Text) -> Iterator[Edit]:
     for operator, (left, right) in zip(node.ops, pairwise(operands), strict=True):
         pattern, others = _COMPARED[type(operator)]
         start, gap = text.between(left, right)
-        if found := re.search(pattern, gap):
+        if match := re.search(pattern, gap):
             for new in others:
                 name = compared_as(pattern, new)
                 if name == "boundary" and (text.is_tuning(left) or text.is_tuning(right)):
                     continue  # 5.0 s or a bit more: no test has to tell
-                yield Edit(start + found.start(), start + found.end(), new, name)
+                yield Edit(start + match.start(), start + match.end(), new, name)
 
 
 def _arithmetic(node: ast.BinOp, text: Text) -> Iterator[Edit]:
@@ -67,8 +67,8 @@ def _arithmetic(node: ast.BinOp, text: Text) -> Iterator[Edit]:
         return
     pattern, new = ARITHMETIC.get(type(node.op), ("", ""))
     start, gap = text.between(node.left, node.right)
-    if pattern and (found := re.search(pattern, gap)):
-        yield Edit(start + found.start(), start + found.end(), new, "arithmetic")
+    if pattern and (match := re.search(pattern, gap)):
+        yield Edit(start + match.start(), start + match.end(), new, "arithmetic")
 
 
 def _logic(node: ast.BoolOp, text: Text) -> Iterator[Edit]:
@@ -77,8 +77,8 @@ def _logic(node: ast.BoolOp, text: Text) -> Iterator[Edit]:
     )
     for left, right in pairwise(node.values):
         start, gap = text.between(left, right)
-        if found := re.search(rf"\b{word}\b", gap):
-            yield Edit(start + found.start(), start + found.end(), other, "logic")
+        if match := re.search(rf"\b{word}\b", gap):
+            yield Edit(start + match.start(), start + match.end(), other, "logic")
     for value in node.values:
         # A default such as 0 is as false as what would replace it.
         if not (isinstance(value, ast.Constant) and not value.value):
@@ -187,9 +187,9 @@ def _is_of_classes(node: ast.BinOp) -> bool:
     """Return whether it looks like `int | None`."""
     names = [side for side in (node.left, node.right) if isinstance(side, ast.Name | ast.Attribute)]
     last = [name.id if isinstance(name, ast.Name) else name.attr for name in names]
-    known = {"int", "str", "float", "bytes", "bool", "dict", "list"}
+    builtin = {"int", "str", "float", "bytes", "bool", "dict", "list"}
     return isinstance(node.op, ast.BitOr) and any(
-        name in known or (name[:1].isupper() and not name.isupper()) for name in last
+        name in builtin or (name[:1].isupper() and not name.isupper()) for name in last
     )
 
 

@@ -46,8 +46,8 @@ def _removed(node: ast.stmt, text: Text) -> Iterator[Edit]:
 def _augmented(node: ast.AugAssign, text: Text) -> Iterator[Edit]:
     pattern, new = ARITHMETIC.get(type(node.op), ("", ""))
     start, gap = text.between(node.target, node.value)
-    if pattern and not is_text(node.value) and (found := re.search(pattern, gap)):
-        yield Edit(start + found.start(), start + found.end(), new, "arithmetic")
+    if pattern and not is_text(node.value) and (match := re.search(pattern, gap)):
+        yield Edit(start + match.start(), start + match.end(), new, "arithmetic")
         yield text.replace(node, f"{text.of(node.target)} = {text.of(node.value)}", "assignment")
 
 
@@ -77,10 +77,10 @@ def _try(node: ast.Try, text: Text) -> Iterator[Edit]:
     yield Edit(text.start(first), text.end(last), "pass", "removed finally")
     before = (node.orelse or node.handlers or node.body)[-1]
     start, gap = text.between(before, first)
-    if not node.orelse and (found := re.search(r"finally:", gap)):
+    if not node.orelse and (match := re.search(r"finally:", gap)):
         indent = text.indent(node)
         new = f"except BaseException:\n{indent}    raise\n{indent}else:"
-        yield Edit(start + found.start(), start + found.end(), new, "finally on success")
+        yield Edit(start + match.start(), start + match.end(), new, "finally on success")
 
 
 def _handler(node: ast.ExceptHandler, text: Text) -> Iterator[Edit]:
@@ -168,13 +168,13 @@ def _changed(node: ast.stmt) -> set[str]:
 
 def _names(node: ast.AST) -> set[str]:
     """Return the attributes of `self` and the variables that a statement uses."""
-    found = set()
+    names = set()
     for part in ast.walk(node):
         if isinstance(part, ast.Attribute):
-            found.add(part.attr)
+            names.add(part.attr)
         elif isinstance(part, ast.Name):
-            found.add(part.id)
-    return found - {"self"}
+            names.add(part.id)
+    return names - {"self"}
 
 
 def _awaits(node: ast.AST) -> bool:

@@ -51,10 +51,10 @@ class Text:
     def inside_quotes(self, node: Any) -> tuple[int, str]:
         """Return where the text of a literal begins, and that text; nothing if it is in parts."""
         literal = self.of(node)
-        if found := re.fullmatch(r'([rf]{0,2})("""|"|\')(.*)\2', literal, re.DOTALL):
-            quote, inside = found[2], found[3]
+        if literal_parts := re.fullmatch(r'([rf]{0,2})("""|"|\')(.*)\2', literal, re.DOTALL):
+            quote, inside = literal_parts[2], literal_parts[3]
             if quote not in inside and "\\" not in inside:
-                return self.start(node) + found.start(3), inside
+                return self.start(node) + literal_parts.start(3), inside
         return self.start(node), ""
 
     def is_tuning(self, node: ast.AST) -> bool:

@@ -63,8 +63,8 @@ class _Record(msgspec.Struct):
 
 def test_files(root: Path) -> list[str]:
     """Return the files whose tests take part, relative to the root."""
-    found = sorted((root / "tests").rglob("test_*.py"))
-    names = [path.relative_to(root).as_posix() for path in found]
+    files = sorted((root / "tests").rglob("test_*.py"))
+    names = [path.relative_to(root).as_posix() for path in files]
     return [
         name
         for name in names
@@ -83,8 +83,8 @@ class Reach:
 
     def stale_files(self, *, everything: bool = False) -> list[str]:
         """Return the test files to measure; forgets what is known of them and of missing ones."""
-        known = set(self._record.probes)
-        share = sum(probe.key in known for probe in self._now) / max(1, len(self._now))
+        probed = set(self._record.probes)
+        share = sum(probe.key in probed for probe in self._now) / max(1, len(self._now))
         if everything or share < _KNOWN_SHARE:
             self._record = _Record(probes=[probe.key for probe in self._now])
         hashes = {file: _hash(self._root / file) for file in test_files(self._root)}
@@ -126,8 +126,8 @@ class Reach:
 
     @property
     def summary(self) -> str:
-        known = set(self._record.probes)
-        changed = sum(probe.key not in known for probe in self._now)
+        probed = set(self._record.probes)
+        changed = sum(probe.key not in probed for probe in self._now)
         red = self.red_tests
         counts = (
             f"{len(self._record.tests):,} tests, {len(self._now):,} statements, {changed} of them "
@@ -152,8 +152,8 @@ class Reach:
 
     def is_reached(self, mutant: Mutant) -> bool:
         """Return whether any test runs the very statement, as far as the record knows."""
-        known = self._keys(mutant)[0] & self._index.keys()
-        return not known or bool(self._bits(known) & self._all_reached)
+        measured = self._keys(mutant)[0] & self._index.keys()
+        return not measured or bool(self._bits(measured) & self._all_reached)
 
     def _keys(self, mutant: Mutant) -> tuple[set[Key], list[set[Key]]]:
         """Return the probes of what runs the mutated text, and the probes near it."""
@@ -171,11 +171,11 @@ class Reach:
         return {probe.key for probe in in_file if probe.line == mutant.edit.statement}, near
 
     def _tests_at(self, keys: Iterable[Key]) -> list[str]:
-        wanted = self._bits(keys)
+        bits = self._bits(keys)
         reaching = [
             (test, reached)
             for test, reached in self._record.tests.items()
-            if reached.is_green and reached.bits & wanted
+            if reached.is_green and reached.bits & bits
         ]
         return _ranked(reaching, {word for key in keys for word in _words(key[0])})
 
@@ -225,18 +225,18 @@ class _Mentions:
 
     def of(self, file: str, line: int) -> set[Key]:
         """Return the probes of all statements that use what is defined on this line."""
-        names, found = self._defined(file, line), set()
+        names, keys = self._defined(file, line), set()
         seen: set[str] = set()
         for _ in range(_MENTION_DEPTH):
             more: set[str] = set()
             for probe, defined in self._using(names - seen):
-                found |= {probe.key} if probe is not None else set()
+                keys |= {probe.key} if probe is not None else set()
                 more |= defined
             seen |= names
             names = more
-            if found or not names - seen:
+            if keys or not names - seen:
                 break
-        return found
+        return keys
 
     def _defined(self, file: str, line: int) -> set[str]:
         for node in self._trees[file].body:
@@ -273,25 +273,25 @@ def _bound(node: ast.stmt, line: int) -> Iterator[str]:
 
 def _mentions(node: ast.stmt) -> set[str]:
     """Return the names that a statement itself uses, not the names in its inner statements."""
-    found: set[str] = set()
+    words: set[str] = set()
     waiting: list[ast.AST] = [
         child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)
     ]
     while waiting:
         part = waiting.pop()
         if isinstance(part, ast.Name):
-            found.add(part.id)
+            words.add(part.id)
         elif isinstance(part, ast.Attribute):
-            found.add(part.attr)
+            words.add(part.attr)
         elif isinstance(part, ast.keyword) and part.arg:
-            found.add(part.arg)
+            words.add(part.arg)
         waiting += [
             child for child in ast.iter_child_nodes(part) if not isinstance(child, ast.stmt)
         ]
-    return found
+    return words
 
 
-def _ranked(found: list[tuple[str, Reached]], subject: set[str]) -> list[str]:
+def _ranked(tests: list[tuple[str, Reached]], subject: set[str]) -> list[str]:
     """Order tests: cheap before dear, narrow before broad, one of each kind before the next.
 
     Tests whose file or name has a word of the mutated file come earlier.
@@ -304,7 +304,7 @@ def _ranked(found: list[tuple[str, Reached]], subject: set[str]) -> list[str]:
 
     turns: Counter[str] = Counter()
     ordered = []
-    for test, reached in sorted(found, key=rank):
+    for test, reached in sorted(tests, key=rank):
         kind = test.partition("[")[0]
         turns[kind] += 1
         ordered.append((rank((test, reached)) * (1 + 0.5 * (turns[kind] - 1)), test))

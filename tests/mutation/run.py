@@ -166,8 +166,8 @@ class _Queue:
             mutant = self._waiting.popleft()
             if reason := self._equivalents.reason(mutant):
                 self.verdicts.append(Verdict.of(mutant, "equivalent", why=reason))
-            elif known := self._ledger.verdicts.get(mutant.id):
-                self.verdicts.append(known)
+            elif verdict := self._ledger.verdicts.get(mutant.id):
+                self.verdicts.append(verdict)
             else:
                 self._under_way += 1
                 return mutant

@@ -52,7 +52,7 @@ class Filter:
         )
 
 
-def all_mutants(root: Path, wanted: Filter = Filter()) -> list[Mutant]:  # noqa: B008
+def all_mutants(root: Path, selection: Filter = Filter()) -> list[Mutant]:  # noqa: B008
     """Return every mutant of the source below `root`, each once."""
     texts = {
         path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
@@ -62,16 +62,16 @@ def all_mutants(root: Path, wanted: Filter = Filter()) -> list[Mutant]:  # noqa:
     modules = [text for file, text in texts.items() if file.endswith(".py")]
     optional, tuning = python.optional_arguments(modules), python.tuning_constants(modules)
     replaced = {name for text in texts.values() for name in _REPLACED.findall(text)}
-    found: dict[str, Mutant] = {}
+    mutants: dict[str, Mutant] = {}
     for file, text in texts.items():
-        if wanted.takes_file(file):
+        if selection.takes_file(file):
             for edit in _edits(file, text, optional, tuning):
                 if text[edit.start : edit.end] == edit.new:
                     continue
                 mutant = Source.of(file, text).mutant(edit)
-                if wanted.takes(mutant) and not _never_runs(mutant, text, replaced):
-                    found.setdefault(mutant.id, mutant)
-    return list(found.values())
+                if selection.takes(mutant) and not _never_runs(mutant, text, replaced):
+                    mutants.setdefault(mutant.id, mutant)
+    return list(mutants.values())
 
 
 def _edits(

@@ -71,9 +71,9 @@ class Ledger:
         self._path = path
         self.verdicts: dict[str, Verdict] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
-        known = _read(path) if resume and path.exists() else []
+        earlier = _read(path) if resume and path.exists() else []
         path.write_bytes(b"")
-        for verdict in known:
+        for verdict in earlier:
             self.add(verdict)
 
     def forget_survivors(self) -> None:
@@ -108,7 +108,7 @@ def table(verdicts: list[Verdict]) -> str:
         folders.setdefault(verdict.folder, []).append(verdict)
     rows = [*sorted(folders.items()), ("all", verdicts)]
     header = "".join(f"{name:>12}" for name in ("mutants", *_COLUMNS, "rate"))
-    return "\n".join([f"{'folder':<22}{header}", *(_row(name, some) for name, some in rows)])
+    return "\n".join([f"{'folder':<22}{header}", *(_row(name, part) for name, part in rows)])
 
 
 def _row(name: str, verdicts: list[Verdict]) -> str:
@@ -138,5 +138,5 @@ def survivor(verdict: Verdict) -> Iterator[str]:
         yield f"  {verdict.why}"
     left = f", {verdict.left} more reach it and were left out for time" if verdict.left else ""
     most = Counter(verdict.files).most_common(8)
-    some = ", ".join(f"{name} ({count})" for name, count in most)
-    yield f"  {verdict.ran} tests passed{left}: {some or 'none'}"
+    listed = ", ".join(f"{name} ({count})" for name, count in most)
+    yield f"  {verdict.ran} tests passed{left}: {listed or 'none'}"

@@ -74,17 +74,17 @@ class Change:
         hits = [(path, line) for path in paths for line in self._matches(path, edited)]
         if len(hits) != 1:
             count = "not found" if not hits else f"found {len(hits)} times"
-            wanted = "\n".join(self.before)
-            raise DoesNotApply(f"{self.file}: {self.place}: {count}:\n{wanted}")
+            before = "\n".join(self.before)
+            raise DoesNotApply(f"{self.file}: {self.place}: {count}:\n{before}")
         return hits[0]
 
     def _matches(self, path: Path, edited: dict[Path, str]) -> Iterator[int]:
         text = _text(path, edited)
-        wanted = [line.strip() for line in self.before]
+        before = [line.strip() for line in self.before]
         lines = [line.strip() for line in text.splitlines()]
         for first, last in set(regions(text, path.suffix).get(self.place, ())):
-            for start in range(first, last - len(wanted) + 1):
-                if lines[start : start + len(wanted)] == wanted:
+            for start in range(first, last - len(before) + 1):
+                if lines[start : start + len(before)] == before:
                     yield start
 
 
@@ -140,10 +140,10 @@ class Bug:
 def regions(text: str, suffix: str) -> dict[str, list[tuple[int, int]]]:
     """Return where each named part of a file begins and ends, in lines from 0; `*` is all of it."""
     count = len(text.splitlines())
-    found: dict[str, list[tuple[int, int]]] = {"*": [(0, count)]}
+    places: dict[str, list[tuple[int, int]]] = {"*": [(0, count)]}
     for name, first, last in _parts(text, suffix):
-        found.setdefault(name, []).append((first, last))
-    return found
+        places.setdefault(name, []).append((first, last))
+    return places
 
 
 def _parts(text: str, suffix: str) -> Iterator[tuple[str, int, int]]:
@@ -167,8 +167,8 @@ def _python_parts(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, int,
 def _text_parts(text: str, begins: str, ends: str) -> Iterator[tuple[str, int, int]]:
     name, first = "", 0
     for number, line in enumerate(text.splitlines()):
-        if found := re.match(begins, line):
-            name, first = found[1], number
+        if match := re.match(begins, line):
+            name, first = match[1], number
         elif name and re.match(ends, line):
             yield name, first, number + 1
             name = ""

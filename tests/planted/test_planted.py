@@ -47,9 +47,9 @@ def test_the_bug_is_caught(
     bug.apply(tmp_path)
     run = run_alone(test, tmp_path / "src", tmp_path if bug.is_in_simulator else ROOT)
     assert run.returncode == TESTS_FAILED, f"{test} did not fail:\n{run.stdout}\n{run.stderr}"
-    found = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
-    assert found, f"{test} broke instead of failing:\n{run.stdout}"
-    record_property("caught by", found[1])
+    failure = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
+    assert failure, f"{test} broke instead of failing:\n{run.stdout}"
+    record_property("caught by", failure[1])
 
 
 if ALL:

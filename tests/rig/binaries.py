@@ -57,9 +57,9 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def _on_path(name: str) -> Iterator[Path]:
-    if found := shutil.which(name):
+    if program := shutil.which(name):
         # Resolved, because the helpers of a server lie beside the program, not beside the link.
-        yield Path(found).resolve()
+        yield Path(program).resolve()
 
 
 def _version_of(path: Path) -> tuple[int, ...]:

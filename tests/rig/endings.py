@@ -76,7 +76,7 @@ async def recover(
         taken = await take(store, by=by, end=end, grace=grace, limit=most, as_of=as_of)
         if not taken:
             break
-        recovered += [one.became for one in taken]
+        recovered += [job.became for job in taken]
     return recovered
 
 
@@ -91,4 +91,4 @@ async def bury(
 ) -> list[Recovered]:
     """Take the jobs of a process that is known to be dead."""
     taken = await recover_replica(store, replica, started, by=by, delays=delays, pause=pause)
-    return [one.became for one in taken]
+    return [job.became for job in taken]

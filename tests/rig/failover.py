@@ -108,7 +108,7 @@ class _Sentinel(_Member):
             f"sentinel parallel-syncs {SERVICE} 2",
             f"sentinel auth-user {SERVICE} watcher",
             f"sentinel auth-pass {SERVICE} {SECRET}",
-            *(f"sentinel known-replica {SERVICE} 127.0.0.1 {one.port}" for one in replicas),
+            *(f"sentinel known-replica {SERVICE} 127.0.0.1 {replica.port}" for replica in replicas),
             *(f"sentinel known-sentinel {SERVICE} 127.0.0.1 {o.port} {o.id}" for o in others),
         ]
 
@@ -216,8 +216,11 @@ class Group(ABC):
     def story(self) -> str:
         """Tell what everybody says, for the message of a failure."""
         members = self._members
-        told = [f"{one.name} {one.port}: {one.ask('ROLE')}\n{one.tail()}" for one in members]
-        return "\n".join(told)
+        roles = [
+            f"{member.name} {member.port}: {member.ask('ROLE')}\n{member.tail()}"
+            for member in members
+        ]
+        return "\n".join(roles)
 
 
 class SentinelGroup(Group):
@@ -229,7 +232,7 @@ class SentinelGroup(Group):
 
     @property
     def url(self) -> str:
-        places = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
+        places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://:{SECRET}@{places}/{SERVICE}?{_CLIENT_OPTIONS}"
 
     def primary(self, namespace: str = "") -> _Member:
@@ -241,31 +244,36 @@ class SentinelGroup(Group):
         if primary is None or primary.role != "master":
             return False
         role = primary.ask("ROLE")
-        others = [one for one in self.servers if one is not primary]
-        in_step = all(_follows(one, primary) for one in others)
+        others = [server for server in self.servers if server is not primary]
+        in_step = all(_follows(other, primary) for other in others)
         return in_step and len(role[2]) == len(others) and self._watched(len(others))
 
     def _watched(self, replicas: int) -> bool:
         for sentinel in self.sentinels:
-            told = sentinel.ask("SENTINEL", "MASTER", SERVICE) or []
-            facts = dict(zip(told[::2], told[1::2], strict=True))
+            reply = sentinel.ask("SENTINEL", "MASTER", SERVICE) or []
+            facts = dict(zip(reply[::2], reply[1::2], strict=True))
             seen = [facts.get(name) for name in (b"flags", b"num-slaves", b"num-other-sentinels")]
             if seen != [b"master", b"%d" % replicas, b"%d" % (len(self.sentinels) - 1)]:
                 return False
         return True
 
     def _agreed(self) -> _Member | None:
-        told = [one.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE) for one in self.sentinels]
-        ports = {int(reply[1]) if reply else 0 for reply in told}
-        return next((one for one in self.servers if {one.port} == ports), None)
+        roles = [
+            sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+            for sentinel in self.sentinels
+        ]
+        ports = {int(reply[1]) if reply else 0 for reply in roles}
+        return next((server for server in self.servers if {server.port} == ports), None)
 
     def _arrange(self) -> list[_Member]:
         first, *replicas = self.servers = [_Member(dict(_DATA_SERVER)) for _ in range(3)]
         for replica in replicas:
             replica.set(replicaof=f"127.0.0.1 {first.port}")
         self.sentinels = [_Sentinel() for _ in range(3)]
-        for one in self.sentinels:
-            one.know(first, replicas, [other for other in self.sentinels if other is not one])
+        for sentinel in self.sentinels:
+            sentinel.know(
+                first, replicas, [other for other in self.sentinels if other is not sentinel]
+            )
         return [*self.servers, *self.sentinels]
 
     def start(self) -> Self:
@@ -282,7 +290,7 @@ class ClusterGroup(Group):
 
     @property
     def url(self) -> str:
-        places = ",".join(f"127.0.0.1:{one.port}" for one in self.servers[:3])
+        places = ",".join(f"127.0.0.1:{server.port}" for server in self.servers[:3])
         return f"redis+cluster://:{SECRET}@{places}?{_CLIENT_OPTIONS}"
 
     def primary(self, namespace: str = "") -> _Member:
@@ -307,9 +315,9 @@ class ClusterGroup(Group):
             for first, last, primary, *_ in server.ask("CLUSTER", "SLOTS") or []:
                 if first <= slot <= last:
                     owners.add(primary[1])
-        found = [one for one in self.servers if one.port in owners]
+        primaries = [server for server in self.servers if server.port in owners]
         # One who was replaced may not know it yet; then the two do not agree.
-        return found[0] if len(found) == 1 and found[0].role == "master" else None
+        return primaries[0] if len(primaries) == 1 and primaries[0].role == "master" else None
 
     def _arrange(self) -> list[_Member]:
         settings = {
@@ -323,7 +331,9 @@ class ClusterGroup(Group):
         for member in self.servers:
             member.set(cluster_port=str(free_port()))
         for member in self.servers:
-            lines = [self._line(one, number, member) for number, one in enumerate(self.servers)]
+            lines = [
+                self._line(server, number, member) for number, server in enumerate(self.servers)
+            ]
             lines.append("vars currentEpoch 3 lastVoteEpoch 0")
             (member.data / "nodes.conf").write_text("\n".join(lines) + "\n")
         return self.servers

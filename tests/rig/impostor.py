@@ -48,14 +48,14 @@ class Impostor:
 @asynccontextmanager
 async def impostor(answer: Answer) -> AsyncIterator[Impostor]:
     """Run one on a free port."""
-    one = Impostor(answer)
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.port = server.sockets[0].getsockname()[1]
+    impostor = Impostor(answer)
+    server = await asyncio.start_server(impostor.serve, "127.0.0.1", 0)
+    impostor.port = server.sockets[0].getsockname()[1]
     try:
-        yield one
+        yield impostor
     finally:
         server.close()
-        one.hang_up()
+        impostor.hang_up()
         await asyncio.sleep(0)  # in which transports are closed
 
 

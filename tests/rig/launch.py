@@ -41,10 +41,10 @@ def _enter_namespace() -> None:
 
 
 def _become_nobody() -> None:
-    nobody = pwd.getpwnam("nobody")
+    account = pwd.getpwnam("nobody")
     os.setgroups([])
-    os.setgid(nobody.pw_gid)
-    os.setuid(nobody.pw_uid)
+    os.setgid(account.pw_gid)
+    os.setuid(account.pw_uid)
 
 
 def die_with(parent_pid: int) -> None:

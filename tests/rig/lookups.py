@@ -13,8 +13,8 @@ __all__ = ["decisions", "stranded"]
 
 async def decisions(store: Store, name: str, *, limit: int = DECISIONS_MAX) -> list[TickLine]:
     """Return the history of a schedule, newest line first; empty if there is no such schedule."""
-    found = await store.schedules.read([name], lines=limit)
-    return [line for record in found.records for line in record.lines]
+    page = await store.schedules.read([name], lines=limit)
+    return [line for record in page.records for line in record.lines]
 
 
 async def stranded(

@@ -97,10 +97,10 @@ class Child:
         """
         with self._news:
             self._news.wait_for(lambda: self._silent or self._next(kind) is not None, timeout)
-            found = self._next(kind)
-            if found is not None:
-                self._expected.add(found)
-                return self._events[found]
+            line = self._next(kind)
+            if line is not None:
+                self._expected.add(line)
+                return self._events[line]
             why = "and its output has ended" if self._silent else f"within {timeout:g} s"
         raise AssertionError(f"no event {kind!r} {why}\n{self.story()}")
 

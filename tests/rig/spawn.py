@@ -60,7 +60,7 @@ def run(
     command: Sequence[str | Path],
     *,
     identity: Identity = "self",
-    given: bytes = b"",
+    stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float = 60.0,
@@ -76,7 +76,7 @@ def run(
         cwd=cwd,
     )
     try:
-        output, _ = process.communicate(given, timeout)
+        output, _ = process.communicate(stdin, timeout)
     finally:
         if process.poll() is None:
             kill_family(process)

@@ -37,9 +37,9 @@ class ShopBooks:
     async def judge(self, app: Tenure, tally: Tally) -> None:
         """Compare all of it with the store."""
         jobs = {job.id: job for job in await stored_jobs(app)}
-        accepted = {one.job: one.key for one in self.entries if one.what == "accepted"}
+        accepted = {entry.job: entry.key for entry in self.entries if entry.what == "accepted"}
         tally.add("accepted", len(accepted))
-        tally.add("refused", sum(one.what == "refused" for one in self.entries))
+        tally.add("refused", sum(entry.what == "refused" for entry in self.entries))
         tally.add("succeeded", sum(job.state == "succeeded" for job in jobs.values()))
         tally.add("recovered", sum(job.losses > 0 for job in jobs.values()))
         self._judge_losses(jobs, accepted, tally)
@@ -68,12 +68,12 @@ class ShopBooks:
     def _judge_doubles(self, jobs: Mapping[str, Job[Any]], tally: Tally) -> None:
         """Only a process that was killed after its effect leaves a repeat to another one."""
         effects = [*self.mails]
-        effects += [(one.job, one.by) for one in self.entries if one.what in _EFFECTS]
+        effects += [(entry.job, entry.by) for entry in self.entries if entry.what in _EFFECTS]
         times = Counter(id_ for id_, _ in effects)
         by_living = Counter(id_ for id_, process in effects if process in self.living)
         repeated = [id_ for id_, number in times.items() if number > 1]
         doubled = [id_ for id_, number in by_living.items() if number > 1]
-        orders = {one.job: one.number for one in self.entries if one.what == "charged"}
+        orders = {entry.job: entry.number for entry in self.entries if entry.what == "charged"}
         twice = [order for order, times in Counter(orders.values()).items() if times > 1]
         for id_ in doubled[:5]:
             tally.violate(f"doubled: {jobs[id_].record}")
@@ -99,7 +99,7 @@ class ShopBooks:
             tally.violate(f"a job of the small tenant took {worst:.1f} s")
 
     def _judge_ticks(self, tally: Tally) -> None:
-        ticks = Counter((one.key, one.tick) for one in self.entries if one.what == "chimed")
+        ticks = Counter((entry.key, entry.tick) for entry in self.entries if entry.what == "chimed")
         tally.add("ticks", len(ticks))
         tally.add("ticks run twice", sum(times > 1 for times in ticks.values()))
         tally.expect_none("ticks run twice")

@@ -51,6 +51,6 @@ class MailServer:
                     writer.write(b"250 ok\r\n")
 
     def _take(self, mail: bytes) -> None:
-        found = _MESSAGE_ID.search(mail)
-        assert found is not None, mail
-        self.mails.append((found[1].decode(), found[2].decode()))
+        message_id = _MESSAGE_ID.search(mail)
+        assert message_id is not None, mail
+        self.mails.append((message_id[1].decode(), message_id[2].decode()))

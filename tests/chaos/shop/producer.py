@@ -55,19 +55,19 @@ async def _visitors() -> None:
             await _ask("order", number, check_out.enqueue(number))
 
 
-async def _flood(number: int) -> None:
-    for first in range(0, number, _BATCH):
-        numbers = range(first, min(number, first + _BATCH))
-        requests = [report_big.request(one, random.uniform(*_REPORT)) for one in numbers]
-        for one in numbers:
-            diary.write("offered", key="big", number=one)
+async def _flood(count: int) -> None:
+    for first in range(0, count, _BATCH):
+        numbers = range(first, min(count, first + _BATCH))
+        requests = [report_big.request(number, random.uniform(*_REPORT)) for number in numbers]
+        for number in numbers:
+            diary.write("offered", key="big", number=number)
         try:
             jobs = await app.enqueue_many(requests)
         except StoreUnavailable as error:
             diary.write("refused", key="big", detail=type(error).__name__)
             continue
-        for one, job in zip(numbers, jobs, strict=True):
-            diary.write("accepted", key="big", number=one, job=job.id)
+        for number, job in zip(numbers, jobs, strict=True):
+            diary.write("accepted", key="big", number=number, job=job.id)
 
 
 async def _small(number: int) -> None:

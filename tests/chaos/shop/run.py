@@ -134,7 +134,11 @@ class Shop:
     async def _pids(self) -> list[int]:
         """Return the processes that run jobs."""
         replicas = await self._app.replicas()
-        return [int(one.meta["pid"]) for one in replicas if one.expires_in > 0 and not one.dead]
+        return [
+            int(replica.meta["pid"])
+            for replica in replicas
+            if replica.expires_in > 0 and not replica.dead
+        ]
 
     async def _living_pids(self) -> list[int]:
         try:

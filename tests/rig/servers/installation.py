@@ -80,12 +80,12 @@ def _make_cluster(postgres: Path, identity: Identity) -> Path:
     # Renamed rather than created, because every database is hundreds of files more to copy.
     rename = b"ALTER DATABASE postgres RENAME TO tenure"
     alone: list[str | Path] = [postgres, "--single", "-D", data, "-c", "fsync=off", "template1"]
-    run(alone, identity=identity, given=rename, env=env, cwd=folder)
+    run(alone, identity=identity, stdin=rename, env=env, cwd=folder)
     return data
 
 
 def give_to_nobody(folder: Path) -> None:
-    nobody = pwd.getpwnam("nobody")
+    account = pwd.getpwnam("nobody")
     folder.chmod(0o755)
     for path in [folder, *folder.rglob("*")]:
-        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        os.chown(path, account.pw_uid, account.pw_gid)
