@@ -74,8 +74,12 @@ def test_who_is_told_of_a_refused_end(outcome: str):
     assert not check_told_of_stale_ends([refused, told])
     assert not check_told_of_stale_ends([refused, crash])
     assert not check_told_of_stale_ends([settled(2, 5), refused])
-    given_back = of_job(2, "settled", 5, outcome="handed back", answer="lost", holder="m0.1")
-    assert not check_told_of_stale_ends([given_back])
+
+
+@pytest.mark.parametrize("outcome", ["handed back", "lost"])
+def test_a_refused_end_that_another_process_decided_is_no_loss_of_the_worker(outcome: str):
+    refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", holder="m0.1")
+    assert not check_told_of_stale_ends([refused])
 
 
 def test_fair_weather_costs_nothing():

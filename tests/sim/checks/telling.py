@@ -98,7 +98,9 @@ def _was_paused(pauses: Iterable[_Pause], process: str, since: float, until: flo
 def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
     """Return attempts whose end was refused by the store, and whose worker did not say so.
 
-    Who hands a job back does not care whether it still had it.
+    Only a worker's own end counts. A process that hands a job back, or recovers one, asks for
+    nothing that another process may not have done before: the settlement of a recovery that came
+    second, or late, is refused without a word.
     """
     settled: set[tuple[str, int]] = set()
     refused: dict[tuple[str, int], Entry] = {}
@@ -107,7 +109,7 @@ def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
     for one in history:
         match one.what:
             case "settled" if one.answer == "lost":
-                if one.outcome != "handed back":
+                if one.outcome not in ("handed back", "lost"):
                     refused[one.job, one.fence] = one
             case "settled":
                 settled.add((one.job, one.fence))
