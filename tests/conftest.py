@@ -1,6 +1,8 @@
 """Shared fixtures for every test."""
 
+import logging
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,3 +13,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest.register_assert_rewrite("tests.contract.calls", "tests.model.pair")
 
 pytest_plugins = ["tests.rig.session", "tests.rig.fixtures", "tests.contract.worlds"]
+
+
+@pytest.fixture(autouse=True)
+def _same_log_level() -> Iterator[None]:
+    """Undo what a test does to the root logger; `tenure worker` sets its level."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)

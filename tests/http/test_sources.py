@@ -157,7 +157,7 @@ def embedded(a: Annotated[int, Body(embed=True)]) -> None: ...
         (of_request, "is declared with Request"),
         (of_response, "is declared with Response"),
         (of_tasks, "is declared with BackgroundTasks"),
-        (unknown, "use a name that does not exist"),
+        (unknown, "name something that is not there"),
         (embedded, r"is declared with Body\(\.\.\.\)"),
         (taking(Annotated[list[Point], Query()]), "has the type Point"),
         (taking(Annotated[tuple[int, Point], Query()]), "has the type Point"),

@@ -196,7 +196,7 @@ class TimerCalls:
         hand._ids = Ids(_FIRST_ID * (store + 1))  # type: ignore[assignment]
         return hand
 
-    def _errand_plant(
+    def _errand_register(
         self, hand: Scheduling, store: int, schedules: Sequence[dict[str, Any]]
     ) -> Errand:
         self._ends_after(DECLARED_FOR)

@@ -30,7 +30,7 @@ async def test_a_replica_that_joins(server: Server, history: History):
 
 async def test_the_dead_do_not_join(server: Server, history: History):
     await server.jobs.beat(["r"], ttl=10, meta={})
-    server.space.jobs.replicas["r"].dead = True
+    server.data.jobs.replicas["r"].dead = True
     await server.jobs.beat(["r"], ttl=10, meta={})
     [_, _, beaten] = history.entries
     assert (beaten.what, beaten.ok) == ("beaten", False)

@@ -163,7 +163,7 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
             done = ada.post("/reports", json=report, headers={"Prefer": "wait=15"})
             assert done.json() == report | {"attempt": 1}
             [job] = ada.get("/reports/jobs").json()["jobs"]
-            assert job["status"] == "succeeded"
+            assert job["state"] == "succeeded"
             figures = ada.post("/reports/2025/figures?rows=1", headers={"Prefer": "wait=15"})
             assert figures.text == "month,orders\n2025-01,7\n"
             late = ada.post("/reports/1999/figures", headers={"Prefer": "wait=15"})

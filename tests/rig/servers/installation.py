@@ -12,7 +12,7 @@ from tests.rig.spawn import Identity, run
 
 __all__ = ["fresh_cluster", "give_to_nobody", "public_copy", "reachable", "unprivileged"]
 
-_CLUSTER = "TENURE_RIG_CLUSTER"
+_CLUSTER = "TENURE_TEST_CLUSTER"
 """The variable that leads child processes to the cluster of their parent."""
 
 

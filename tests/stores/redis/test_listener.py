@@ -41,17 +41,17 @@ class Listening(Exchange):
             clock=self.clock,
             ask_again=self.ask_again,
         )
-        self.bells: dict[Topic, asyncio.Event] = {}
+        self.woken: dict[Topic, asyncio.Event] = {}
 
     def ask_again(self, queues: Any) -> None:
-        is_early = not any(bell.is_set() for bell in self.bells.values())
+        is_early = not any(event.is_set() for event in self.woken.values())
         self.asked.append((sorted(queues), is_early))
 
     @asynccontextmanager
     async def watching(self, *topics: Topic) -> Any:
         for topic in topics:
             armed = self.watchers.watch(topic)
-            self.bells[topic] = (await armed.__aenter__()).bell
+            self.woken[topic] = (await armed.__aenter__()).event
             self._armed = [*getattr(self, "_armed", []), armed]
         await self.ear.listen({kind for kind, _ in topics})
         yield
@@ -60,9 +60,9 @@ class Listening(Exchange):
 
     @property
     def rung(self) -> set[str]:
-        rung = {name for (_, name), bell in self.bells.items() if bell.is_set()}
-        for bell in self.bells.values():
-            bell.clear()
+        rung = {name for (_, name), event in self.woken.items() if event.is_set()}
+        for event in self.woken.values():
+            event.clear()
         return rung
 
     @property
@@ -142,7 +142,7 @@ async def test_a_kind_that_is_not_watched_any_more_is_unsubscribed_once(stack: E
     it = Listening(stack)
     async with it.watching(("job", "a"), ("queue", "a")):
         pass
-    it.bells.clear()
+    it.woken.clear()
     for _ in range(2):
         it.cable.reply([b"message", b"bell:job", b"a"])
     unsubscribed = [command for command in it.cable.commands if command[0] == b"UNSUBSCRIBE"]

@@ -173,7 +173,7 @@ class Schedules(Part):
         """Make the run: started on a replica at once, or waiting in its queue.
 
         A started run gets a fence above those of all earlier runs of its schedule that started so.
-        Runs of a schedule without overlap can then use it as the fence of a resource.
+        Runs that never run at the same time can use it as the fence of a resource.
         """
         job = Job(new, created=now, due=commit.not_before if commit.start_on else now)
         self._jobs.add(job)
