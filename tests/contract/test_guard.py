@@ -10,7 +10,7 @@ import pytest
 from tenure.core.leases import Lease
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store
-from tenure.stores.within import run_sync
+from tenure.stores.transaction import run_sync
 from tenure.testing import ManualClock
 from tests.contract.conftest import Place
 from tests.contract.gone import EVERY_WAY, Gone

@@ -13,8 +13,8 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.commit_calls import look_at as look_at_record
 from tests.contract.commit_calls import rewrite
+from tests.contract.damage import Meddled, plant_by
 from tests.contract.job_calls import join, recover_all
-from tests.contract.meddling import Meddled, plant_by
 from tests.contract.schedule_calls import (
     forget,
     freeze,

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tenure.stores import connect
-from tenure.stores.contract import Jobs, Leases, LeaseStore, Schedules, Store, Watch, Within
+from tenure.stores.contract import (
+    Jobs,
+    Leases,
+    LeaseStore,
+    Schedules,
+    Store,
+    UserTransaction,
+    Watch,
+)
 from tests.contract.worlds import FAMILIES, World, chosen_families, planned_tests
 from tests.rig import fixtures
 
@@ -38,7 +46,7 @@ def test_every_method_of_the_contract_is_called_in_some_test():
                 called |= {node.attr, ".".join(ast.unparse(node).rsplit(".", 2)[-2:])}
     promised = {
         name
-        for promise in (Store, LeaseStore, Watch, Within)
+        for promise in (Store, LeaseStore, Watch, UserTransaction)
         for name in {**vars(promise), **promise.__annotations__}
         if not name.startswith("_")
     }

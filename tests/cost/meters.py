@@ -35,7 +35,7 @@ from tenure.core.clock import Clock
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.stores.postgres import listener
-from tenure.stores.postgres.announcer import _AT_ONCE, Announcer
+from tenure.stores.postgres.notifier import _AT_ONCE, Notifier
 from tenure.stores.redis import listener as redis_listener
 from tenure.stores.sqlite import writer
 from tenure.stores.sqlite.database import Mode
@@ -249,21 +249,21 @@ class Postgresql(Meter):
         return connect(url, namespace="cost", clock=clock)
 
     def opened(self, store: Any) -> None:
-        announcer = store._announcer
-        announcer.held = {}
-        announcer.tell = lambda topics: announcer.held.update(dict.fromkeys(topics))
+        notifier = store._notifier
+        notifier.held = {}
+        notifier.tell = lambda topics: notifier.held.update(dict.fromkeys(topics))
 
     def is_at_rest(self, store: Any) -> bool:
-        announcer = store._announcer
-        return announcer is None or not (announcer._pending or announcer._task)
+        notifier = store._notifier
+        return notifier is None or not (notifier._pending or notifier._task)
 
     def announce(self, store: Any) -> bool:
-        announcer = store._announcer
-        if announcer is None or not announcer.held:
+        notifier = store._notifier
+        if notifier is None or not notifier.held:
             return False
-        topics, announcer.held = announcer.held, {}
-        announcer._credit = _AT_ONCE
-        Announcer.tell(announcer, topics)
+        topics, notifier.held = notifier.held, {}
+        notifier._credit = _AT_ONCE
+        Notifier.tell(notifier, topics)
         return True
 
     def read(self) -> Reading:

@@ -97,7 +97,7 @@ class PostgresRig(LoopRig):
         self._patience = pytest.MonkeyPatch()
         self.witness = self.store(url, self.clock)
         for store in self.stores:
-            store._dialer = _Dialer(self, store._dialer)
+            store._connector = _Dialer(self, store._connector)
 
     async def open(self) -> None:
         # A call that stands at a gate holds its unique keys; the specification knows no busy ones.
@@ -109,7 +109,7 @@ class PostgresRig(LoopRig):
         await gates.put_in(self._control)
         await super().open()
         for store in self.stores:
-            store._announcer = None
+            store._notifier = None
         await self._tell(_LOCK, gates.OPEN)
 
     async def close(self) -> None:

@@ -51,7 +51,7 @@ from tenure.runtime.attempts.processes.messages import (
 from tenure.runtime.attempts.running_job import RunningJob
 from tenure.runtime.supervised import messages as words
 from tenure.stores.connect import connect
-from tenure.stores.postgres.announcer import kind_in, topics_in
+from tenure.stores.postgres.notifier import kind_in, topics_in
 from tenure.stores.redis.records import insert_words, read_job
 from tenure.stores.redis.wire import Wire
 from tenure.supervisor.health import decode_health

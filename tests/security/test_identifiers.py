@@ -96,8 +96,8 @@ ALLOWED = {
     ("stores/postgres/rights.py", "whom"): "advice for people, never run",
     ("stores/postgres/rights.py", "written"): "our own tables",
     ("stores/sqlite/database.py", "level"): "FULL or NORMAL",
-    ("stores/sqlite/within.py", "patience"): "a number that SQLite told",
-    ("stores/within.py", "purpose"): "a sentence",
+    ("stores/sqlite/transaction.py", "patience"): "a number that SQLite told",
+    ("stores/transaction.py", "purpose"): "a sentence",
 }
 
 

@@ -43,8 +43,8 @@ from tenure.jobs.job import Job, JobPage, JobRequest, report_of
 from tenure.runtime.attempts.attempt import Handler
 from tenure.runtime.attempts.running_job import Insert, current
 from tenure.runtime.batcher import Batcher
-from tenure.stores.contract import Store, Within
-from tenure.stores.within import run_sync
+from tenure.stores.contract import Store, UserTransaction
+from tenure.stores.transaction import run_sync
 
 __all__ = ["Jobs"]
 
@@ -115,7 +115,7 @@ class Jobs:
         return self._all_answered(given, news, answers, existing, return_exceptions)
 
     async def _enqueue_within(
-        self, own: Within, news: list[NewJob]
+        self, own: UserTransaction, news: list[NewJob]
     ) -> tuple[list[Inserted], dict[str, JobRecord | None]]:
         """Store jobs in a transaction of the user's own, and see there what was there before.
 

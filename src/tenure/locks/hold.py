@@ -24,7 +24,7 @@ from tenure.runtime.leases.deadline import DeadlineWatch
 from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.runtime.leases.owners import current_owner
 from tenure.stores.contract import Store
-from tenure.stores.within import run_sync
+from tenure.stores.transaction import run_sync
 
 __all__ = ["Hold", "HoldPolicy", "Holds", "OnLost"]
 

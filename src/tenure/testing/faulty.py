@@ -12,7 +12,16 @@ from tenure.core.jobs.records import Pruned
 from tenure.core.leases import Finding, Pong, Topic, Traits
 from tenure.errors import StoreUnavailable
 from tenure.stores.connect import connect
-from tenure.stores.contract import Jobs, Leases, Migrate, Purpose, Schedules, Store, Watch, Within
+from tenure.stores.contract import (
+    Jobs,
+    Leases,
+    Migrate,
+    Purpose,
+    Schedules,
+    Store,
+    UserTransaction,
+    Watch,
+)
 
 __all__ = ["Faults", "FaultyStore"]
 
@@ -117,7 +126,7 @@ class FaultyStore:
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
         return self._store.watch(*topics)
 
-    def within(self, connection: object, purpose: Purpose) -> Within:
+    def within(self, connection: object, purpose: Purpose) -> UserTransaction:
         return self._store.within(connection, purpose)
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[T]]) -> T:

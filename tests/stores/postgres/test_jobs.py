@@ -11,8 +11,8 @@ import pytest
 from tenure.core.jobs.records import JobRecord, NewJob, Note, Settlement, Unique
 from tenure.errors import StoreUnavailable
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.announcer import (
-    Announcer,
+from tenure.stores.postgres.notifier import (
+    Notifier,
     channel_of,
     kind_in,
     payloads,
@@ -545,14 +545,14 @@ async def test_a_single_change_is_told_at_once_and_a_crowd_of_them_together():
         sent.append(payloads)
         await asyncio.sleep(0)
 
-    announcer = Announcer("space", send)
-    announcer.tell([("job", "first")])
+    notifier = Notifier("space", send)
+    notifier.tell([("job", "first")])
     await asyncio.sleep(0)
     assert sent == [["jobs space first"]]
     for number in range(1000):
-        announcer.tell([("job", str(number))])
+        notifier.tell([("job", str(number))])
         await asyncio.sleep(0)
-    await announcer.close()
+    await notifier.close()
     assert len(sent) < 50
     # So many that everybody who waits for a job is woken.
     assert kind_in(sent[-1][0], "space") == "job"

@@ -16,7 +16,7 @@ import pytest
 
 from tenure.core.redaction import Secret
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.postgres.dialer import Dialer
+from tenure.stores.postgres.connector import Connector
 from tenure.stores.postgres.pool import Pool
 from tenure.testing import ManualClock
 from tests.unit.virtual_time import in_virtual_time, now, settle
@@ -473,12 +473,12 @@ class Transport:
 
 
 @pytest.fixture
-def connecting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Dialer]:
-    """Make a dialer that connects by calling a function."""
+def connecting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Connector]:
+    """Make a connector that connects by calling a function."""
 
-    def make(connect: Any) -> Dialer:
+    def make(connect: Any) -> Connector:
         monkeypatch.setattr(asyncpg, "connect", connect)
-        return Dialer(Secret({"dsn": "postgresql://host/db"}), random.Random(0).random)
+        return Connector(Secret({"dsn": "postgresql://host/db"}), random.Random(0).random)
 
     return make
 
@@ -491,14 +491,14 @@ async def test_a_dialer_returns_a_connection_or_raises_why_there_is_none(connect
             raise ConnectionRefusedError("refused")
         return dsn
 
-    dialer = connecting(connect)
+    connector = connecting(connect)
     dials = [1]
-    assert await dialer.dial() == "postgresql://host/db"
+    assert await connector.dial() == "postgresql://host/db"
     dials.append(2)
     with pytest.raises(ConnectionRefusedError):
-        await dialer.dial()
-    assert not dialer._tasks
-    await dialer.close()
+        await connector.dial()
+    assert not connector._tasks
+    await connector.close()
     assert now() == 2
 
 
@@ -513,13 +513,13 @@ async def test_a_connection_that_comes_after_its_caller_left_is_cut(connecting: 
             raise ConnectionRefusedError("refused")
         return line
 
-    dialer = connecting(connect)
-    call = asyncio.create_task(dialer.dial())
+    connector = connecting(connect)
+    call = asyncio.create_task(connector.dial())
     await settle()
     call.cancel()
     assert isinstance(await fate(call), asyncio.CancelledError)
     assert not line.is_closed()
-    await dialer.close()
+    await connector.close()
     assert now() == 0.5
     await settle()
     assert line.is_closed() is not fails
@@ -531,14 +531,14 @@ async def test_a_dialer_gives_up_on_connections_that_take_too_long(connecting: A
         await asyncio.sleep(600)
         return Line()
 
-    dialer = connecting(connect)
-    calls = [asyncio.create_task(dialer.dial()) for _ in range(3)]
+    connector = connecting(connect)
+    calls = [asyncio.create_task(connector.dial()) for _ in range(3)]
     await settle()
     for call in calls:
         call.cancel()
-    await dialer.close()
+    await connector.close()
     assert now() == 1
-    assert not dialer._tasks
+    assert not connector._tasks
 
 
 @in_virtual_time
@@ -550,12 +550,12 @@ async def test_attempts_to_reach_a_server_that_is_away_are_few(connecting: Any):
         await asyncio.sleep(0.001)
         raise ConnectionRefusedError("refused")
 
-    dialer = connecting(connect)
+    connector = connecting(connect)
 
     async def caller() -> None:
         while now() < 20:
             with pytest.raises(ConnectionRefusedError):
-                await dialer.dial()
+                await connector.dial()
 
     await asyncio.gather(*(caller() for _ in range(8)))
     # All eight had begun when the first attempt failed. Later pauses are of 0.5 to 1 s.
@@ -563,7 +563,7 @@ async def test_attempts_to_reach_a_server_that_is_away_are_few(connecting: Any):
     pauses = [late - early for early, late in pairwise(attempts[20:])]
     assert all(0.5 <= pause <= 1.1 for pause in pauses)
     assert len({round(pause, 3) for pause in pauses}) > 5
-    await dialer.close()
+    await connector.close()
 
 
 @in_virtual_time
@@ -575,11 +575,11 @@ async def test_callers_that_waited_for_a_server_get_connections_when_it_is_back(
             raise ConnectionRefusedError("refused")
         return Line()
 
-    dialer = connecting(connect)
+    connector = connecting(connect)
     for _ in range(6):
         with pytest.raises(ConnectionRefusedError):
-            await dialer.dial()
-    calls = [asyncio.create_task(dialer.dial()) for _ in range(4)]
+            await connector.dial()
+    calls = [asyncio.create_task(connector.dial()) for _ in range(4)]
     await settle()
     calls[0].cancel()  # it had the turn; the next one takes it
     is_up = True
@@ -588,6 +588,6 @@ async def test_callers_that_waited_for_a_server_get_connections_when_it_is_back(
     assert len(set(map(id, lines))) == 3
     assert now() - begun <= 1
     at_once = now()
-    await dialer.dial()
+    await connector.dial()
     assert now() == at_once
-    await dialer.close()
+    await connector.close()

@@ -19,7 +19,7 @@ from tenure.core.schedules.records import (
     Write,
 )
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.job_rows import commit_text
+from tenure.stores.postgres.records import commit_text
 from tests.contract.commit_calls import (
     as_expected,
     create,

@@ -13,11 +13,10 @@ from tenure.core.clock import SystemClock
 from tenure.core.jobs.records import Recovered
 from tenure.core.leases import Granted
 from tenure.errors import StoreError
-from tenure.observe import Event
-from tenure.observe.events import JobsRecovered
+from tenure.observe import Event, JobsRecovered
 from tenure.stores.sqlite import SqliteStore
 from tenure.stores.sqlite.doctor import _mebibytes
-from tenure.stores.sqlite.searches import _next
+from tenure.stores.sqlite.lists import _next
 from tests.contract.calls import ask, take
 from tests.contract.commit_calls import create, plan_run, send
 from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start

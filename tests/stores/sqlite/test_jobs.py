@@ -12,15 +12,15 @@ from tenure.stores.sqlite import (
     SqliteStore,
     claims,
     finished,
-    insertion,
-    moves,
+    inserts,
+    lists,
+    orphans,
     queues,
     records,
-    recovery,
     replicas,
     schedules,
-    searches,
-    transaction,
+    settlements,
+    statements,
 )
 from tenure.stores.sqlite.database import Mode
 from tenure.testing import ManualClock
@@ -78,8 +78,8 @@ async def store(file: Path, clock: ManualClock):
 STATEMENTS = {
     name: text
     for module in (
-        *(claims, finished, insertion, moves, queues, records, recovery, replicas),
-        *(schedules, searches, transaction),
+        *(claims, finished, inserts, settlements, queues, records, orphans, replicas),
+        *(lists, schedules, statements),
     )
     for name, text in vars(module).items()
     if name.isupper() and isinstance(text, str) and not name.startswith("_")
@@ -234,7 +234,7 @@ async def test_a_batch_takes_a_few_statements(store):
 
 
 async def test_a_search_looks_at_a_bounded_number_of_jobs(store, monkeypatch):
-    monkeypatch.setattr(searches, "LOOKS_MAX", 10)
+    monkeypatch.setattr(lists, "LOOKS_MAX", 10)
     await insert(store, *(new(number, queue="rare" if number < 2 else "b") for number in range(35)))
     page = await store.jobs.find(queue="rare")
     assert (page.jobs, page.cursor) == ([], id_of(25))
@@ -243,7 +243,7 @@ async def test_a_search_looks_at_a_bounded_number_of_jobs(store, monkeypatch):
 
 
 async def test_what_went_wrong_is_found_among_many_that_went_well(store, monkeypatch):
-    monkeypatch.setattr(searches, "LOOKS_MAX", 10)
+    monkeypatch.setattr(lists, "LOOKS_MAX", 10)
     await join(store, "ann", ttl=1000)
     jobs = await start(store, *(new(number, retention=DAY) for number in range(100)))
     outcomes = {0: "failed", 1: "cancelled"}

@@ -16,7 +16,7 @@ from tenure.core.leases import Lease
 from tenure.errors import ConfigError, StoreError, StoreFull, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database
 from tenure.stores.sqlite.schema import FORMAT
-from tenure.stores.within import run_sync
+from tenure.stores.transaction import run_sync
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, take
 from tests.contract.job_calls import id_of, insert, new

@@ -14,7 +14,7 @@ from tenure.core.leases import Granted, Lease
 from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.sqlite import SqliteStore, database, keys, leases, line, semaphores, writer
 from tenure.stores.sqlite.leases import _after
-from tenure.stores.sqlite.transaction import bells_of
+from tenure.stores.sqlite.statements import bells_of
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, fill, holders, take
 from tests.rig.sizes import SIZE

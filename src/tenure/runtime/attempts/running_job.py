@@ -17,7 +17,7 @@ from tenure.core.values.json import decode_plain, encode
 from tenure.errors import ConfigError, StoreError, TooLarge
 from tenure.runtime.attempts.time_limit import TimeLimit
 from tenure.runtime.attempts.transaction import Ending, JobTransaction
-from tenure.stores.contract import Purpose, Within
+from tenure.stores.contract import Purpose, UserTransaction
 
 __all__ = ["Insert", "RunningJob", "StopReason", "current"]
 
@@ -44,7 +44,7 @@ class RunningJob:
         send: Callable[[Note], Awaitable[bool]],
         loop: asyncio.AbstractEventLoop,
         checkpoint_limit: int,
-        within: Callable[[object, Purpose], Within] | None = None,
+        within: Callable[[object, Purpose], UserTransaction] | None = None,
     ) -> None:
         self.record = record
         self._send = send

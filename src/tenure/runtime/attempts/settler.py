@@ -16,7 +16,7 @@ from tenure.observe.events import AttemptFailed, AttemptLost, Events
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.retry import Retrier
-from tenure.stores.contract import Purpose, Store, Within
+from tenure.stores.contract import Purpose, Store, UserTransaction
 
 __all__ = ["Settler"]
 
@@ -52,7 +52,7 @@ class Settler:
             self._note, weigh=lambda note: len(note.checkpoint or b"")
         )
 
-    def within(self, connection: object, purpose: Purpose) -> Within:
+    def within(self, connection: object, purpose: Purpose) -> UserTransaction:
         """Take part in a transaction of the user's own; see `Store.within`."""
         return self._store.within(connection, purpose)
 

@@ -14,8 +14,8 @@ from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.results import store_result
 from tenure.core.values.signature import Signature
 from tenure.errors import AttemptOver, ConfigError, TooLarge
-from tenure.stores.contract import Within
-from tenure.stores.within import run_sync
+from tenure.stores.contract import UserTransaction
+from tenure.stores.transaction import run_sync
 
 __all__ = ["Ending", "JobTransaction"]
 
@@ -38,7 +38,11 @@ class JobTransaction:
     """
 
     def __init__(
-        self, within: Within, record: JobRecord, ending: Ending, on_commit: Callable[[], None]
+        self,
+        within: UserTransaction,
+        record: JobRecord,
+        ending: Ending,
+        on_commit: Callable[[], None],
     ) -> None:
         self._within = within
         self._record = record

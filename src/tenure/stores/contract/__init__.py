@@ -40,7 +40,7 @@ from tenure.core.leases import Finding, Pong, Topic, Traits
 from tenure.stores.contract.jobs import Jobs
 from tenure.stores.contract.leases import Leases
 from tenure.stores.contract.schedules import Schedules
-from tenure.stores.contract.within import Purpose, Within
+from tenure.stores.contract.transaction import Purpose, UserTransaction
 from tenure.stores.damage import Damage
 
 __all__ = [
@@ -51,8 +51,8 @@ __all__ = [
     "Purpose",
     "Schedules",
     "Store",
+    "UserTransaction",
     "Watch",
-    "Within",
 ]
 
 Migrate: TypeAlias = Literal["auto", "check", "skip"]
@@ -150,7 +150,7 @@ class LeaseStore(Protocol):
         """
         ...
 
-    def within(self, connection: object, purpose: Purpose) -> Within:
+    def within(self, connection: object, purpose: Purpose) -> UserTransaction:
         """Take part in the user's own transaction on `connection`, a connection to this database.
 
         Raises ConfigError if the store has no transactions to take part in, or does not know this

@@ -18,8 +18,8 @@ from tenure.errors import StoreError
 from tenure.stores.contract import Migrate, Purpose, Watch
 from tenure.stores.damage import Damage
 from tenure.stores.memory.database import Database, Namespace, named_database
+from tenure.stores.transaction import no_transactions
 from tenure.stores.watchers import Watchers
-from tenure.stores.within import no_transactions
 
 __all__ = ["Connection", "Part"]
 

@@ -13,17 +13,17 @@ import asyncpg
 from tenure.core.clock import Clock
 from tenure.core.leases import Grade, Pong, Topic, Traits
 from tenure.errors import ConfigError, StoreError, TenureError
-from tenure.stores.contract import Migrate, Purpose, Watch, Within
+from tenure.stores.contract import Migrate, Purpose, UserTransaction, Watch
 from tenure.stores.damage import Damage
 from tenure.stores.postgres.address import Address
-from tenure.stores.postgres.announcer import Announcer, channel_of, kind_in, topics_in
-from tenure.stores.postgres.dialer import Dialer
+from tenure.stores.postgres.connector import Connector
 from tenure.stores.postgres.errors import translate
 from tenure.stores.postgres.listener import Listener
+from tenure.stores.postgres.notifier import Notifier, channel_of, kind_in, topics_in
 from tenure.stores.postgres.pool import Pool, Row, Subject
 from tenure.stores.postgres.schema import migrate as migrate_schema
 from tenure.stores.postgres.server import CONNECTIONS_LEAST, POOLER_ADVICE, Server, shares_sessions
-from tenure.stores.postgres.within import PostgresWithin
+from tenure.stores.postgres.transaction import PostgresTransaction
 from tenure.stores.watchers import Watchers
 
 __all__ = ["Connection", "Part"]
@@ -60,10 +60,10 @@ class Connection:
         self._grade = grade
         self._place = place
         self._watchers = Watchers(clock)
-        self._dialer = Dialer(self._address.options, clock.random)
+        self._connector = Connector(self._address.options, clock.random)
         self._pool: Pool | None = None
         self._listener: Listener | None = None
-        self._announcer: Announcer | None = None
+        self._notifier: Notifier | None = None
 
     @property
     def url(self) -> str:
@@ -78,7 +78,7 @@ class Connection:
         if self._pool is not None:
             return
         try:
-            connection = await self._dialer.dial()
+            connection = await self._connector.dial()
             try:
                 # Eight round trips that a clone is spared. The keeper opens its own with the
                 # first lease running out, perhaps next to a thread that leaves it little time.
@@ -93,10 +93,10 @@ class Connection:
             fault = translate(error, self.url, opening=True)
             raise fault from fault.__cause__
         size = self._address.pool_size
-        self._pool = Pool(self._dialer.dial, self.url, self.clock, connection, size)
-        self._announcer = Announcer(self.namespace, partial(self._pool.fetch, _NOTIFY))
+        self._pool = Pool(self._connector.dial, self.url, self.clock, connection, size)
+        self._notifier = Notifier(self.namespace, partial(self._pool.fetch, _NOTIFY))
         self._listener = Listener(
-            self._dialer.dial,
+            self._connector.dial,
             self.clock,
             shared_channel=channel_of(self.namespace),
             heard=self._heard,
@@ -121,7 +121,7 @@ class Connection:
         """
         if connection.get_server_pid() == server.pid:
             return
-        other = await self._dialer.dial()
+        other = await self._connector.dial()
         try:
             if await shares_sessions(connection, other):
                 raise ConfigError(f"the store {self.url} is behind a pooler. {POOLER_ADVICE}")
@@ -143,10 +143,10 @@ class Connection:
     async def close(self) -> None:
         pool, self._pool = self._pool, None
         listener, self._listener = self._listener, None
-        announcer, self._announcer = self._announcer, None
+        notifier, self._notifier = self._notifier, None
         async with AsyncExitStack() as last_first:
-            last_first.push_async_callback(self._dialer.close)
-            for part in (pool, listener, announcer):
+            last_first.push_async_callback(self._connector.close)
+            for part in (pool, listener, notifier):
                 if part is not None:
                     last_first.push_async_callback(part.close)
 
@@ -156,7 +156,7 @@ class Connection:
         The listener's is ended by its task, which whoever closes a loop cancels first.
         """
         pool, self._pool = self._pool, None
-        self._listener = self._announcer = None
+        self._listener = self._notifier = None
         if pool is not None:
             pool.abandon()
 
@@ -169,8 +169,8 @@ class Connection:
             place=self._place,
         )
 
-    def within(self, connection: object, purpose: Purpose) -> Within:
-        return PostgresWithin(
+    def within(self, connection: object, purpose: Purpose) -> UserTransaction:
+        return PostgresTransaction(
             connection,
             purpose,
             namespace=self.namespace,
@@ -218,8 +218,8 @@ class Connection:
 
     def tell(self, topics: Collection[Topic]) -> None:
         """Wake whoever watches one of these, in any process."""
-        if self._announcer is not None:
-            self._announcer.tell(topics)
+        if self._notifier is not None:
+            self._notifier.tell(topics)
         if not self.traits.push:  # then we would not hear ourselves
             for topic in topics:
                 self._watchers.wake(topic)

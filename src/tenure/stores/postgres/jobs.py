@@ -35,17 +35,17 @@ from tenure.core.jobs.records import (
 from tenure.core.jobs.states import JobState, may_delete
 from tenure.core.leases import Topic
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.postgres.asides import TABLE, JobPart, as_record, is_of_a_row
-from tenure.stores.postgres.bounds import Bounds, Look, expensive
+from tenure.stores.postgres.claim_bounds import Bounds, Look, expensive
 from tenure.stores.postgres.connection import Connection
-from tenure.stores.postgres.job_rows import (
+from tenure.stores.postgres.job_part import TABLE, JobPart, as_record, is_of_a_row
+from tenure.stores.postgres.pool import Row, Subject
+from tenure.stores.postgres.records import (
     insert_columns,
     inserted,
     note_columns,
     settle_columns,
     settled,
 )
-from tenure.stores.postgres.pool import Row, Subject
 from tenure.stores.postgres.replicas import Replicas
 
 __all__ = ["Jobs"]

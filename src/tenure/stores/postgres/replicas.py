@@ -21,8 +21,8 @@ from tenure.core.jobs.records import (
 )
 from tenure.core.leases import Meta
 from tenure.core.meta import decode_meta, encode_meta
-from tenure.stores.postgres.asides import TABLE, JobPart, as_record
 from tenure.stores.postgres.connection import Connection
+from tenure.stores.postgres.job_part import TABLE, JobPart, as_record
 from tenure.stores.postgres.pool import Row
 
 __all__ = ["Replicas"]

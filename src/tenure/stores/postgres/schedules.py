@@ -22,7 +22,7 @@ from tenure.core.schedules.records import (
     TickLine,
 )
 from tenure.stores.postgres.connection import Part
-from tenure.stores.postgres.job_rows import commit_text, committed
+from tenure.stores.postgres.records import commit_text, committed
 
 __all__ = ["Schedules"]
 

@@ -22,8 +22,8 @@ from tenure.stores.redis.scripts import SCRIPTS
 from tenure.stores.redis.sender import Sender
 from tenure.stores.redis.topology import address_of
 from tenure.stores.redis.wire import Word
+from tenure.stores.transaction import no_transactions
 from tenure.stores.watchers import ARM_SECONDS, Watchers
-from tenure.stores.within import no_transactions
 
 __all__ = ["FORMAT", "READABLE_FROM", "Connection", "grade_of", "read_format"]
 

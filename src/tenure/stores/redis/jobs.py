@@ -29,7 +29,7 @@ from tenure.core.jobs.records import (
     Tagged,
 )
 from tenure.core.jobs.states import STATES, JobState, may_delete
-from tenure.stores.redis.part import slices
+from tenure.stores.redis.job_part import slices
 from tenure.stores.redis.records import insert_words, note_words, read_job, settle_words
 from tenure.stores.redis.replicas import Replicas
 from tenure.stores.redis.wire import Word, text

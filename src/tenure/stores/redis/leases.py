@@ -11,7 +11,7 @@ from tenure.core.leases import Acquired, Busy, Granted, Lease, Mark, Meta
 from tenure.core.meta import decode_meta, encode_meta
 from tenure.errors import StoreError
 from tenure.stores.redis.connection import Connection
-from tenure.stores.redis.part import Part, slices
+from tenure.stores.redis.job_part import Part, slices
 from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Leases"]

@@ -17,7 +17,7 @@ from tenure.core.jobs.records import (
 )
 from tenure.core.leases import Meta
 from tenure.core.meta import decode_meta, encode_meta
-from tenure.stores.redis.part import JobPart
+from tenure.stores.redis.job_part import JobPart
 from tenure.stores.redis.records import read_orphan
 from tenure.stores.redis.wire import text
 

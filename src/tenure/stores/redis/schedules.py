@@ -16,7 +16,7 @@ from tenure.core.schedules.records import (
     ScheduleRecord,
 )
 from tenure.stores.redis.connection import Connection
-from tenure.stores.redis.part import JobPart, slices
+from tenure.stores.redis.job_part import JobPart, slices
 from tenure.stores.redis.records import commit_words, committed
 from tenure.stores.redis.wire import Word, text
 

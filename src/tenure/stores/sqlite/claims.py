@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tenure.core.jobs.records import Claimed, JobRecord
-from tenure.stores.sqlite.moves import set_aside
 from tenure.stores.sqlite.records import RUNNING, as_records
+from tenure.stores.sqlite.settlements import set_aside
+from tenure.stores.sqlite.statements import Row, Transaction, as_json
 from tenure.stores.sqlite.tables import JOB, LIVE, REPLICA
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["Claim", "EmptyClaims", "claim", "start", "starting_replica"]
 

@@ -18,7 +18,7 @@ from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.files import locate, refuse_network
 from tenure.stores.sqlite.machines import InUseElsewhere, MaybeInUse, has_company
 from tenure.stores.sqlite.schema import READ_INCARNATION
-from tenure.stores.sqlite.transaction import Transaction
+from tenure.stores.sqlite.statements import Transaction
 from tenure.stores.sqlite.writer import Work, Writer
 from tenure.stores.watchers import Watchers
 

@@ -15,7 +15,7 @@ from tenure.stores.contract import Migrate
 from tenure.stores.sqlite import files
 from tenure.stores.sqlite.errors import is_busy
 from tenure.stores.sqlite.schema import bring_up_to_date
-from tenure.stores.sqlite.transaction import Row, fetch
+from tenure.stores.sqlite.statements import Row, fetch
 
 __all__ = ["Database", "Mode"]
 

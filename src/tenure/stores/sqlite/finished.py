@@ -10,11 +10,11 @@ from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
 from tenure.core.jobs.records import Deleted, Requeued, Unique
 from tenure.core.jobs.states import JobState, may_delete
-from tenure.stores.sqlite.insertion import KNOWN, take
-from tenure.stores.sqlite.moves import REMOVE_LIVE, standing
+from tenure.stores.sqlite.inserts import KNOWN, take
 from tenure.stores.sqlite.records import GET, as_record
+from tenure.stores.sqlite.settlements import REMOVE_LIVE, standing
+from tenure.stores.sqlite.statements import Row, Transaction, as_json
 from tenure.stores.sqlite.tables import DONE, JOB
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["delete", "prune", "requeue"]
 

@@ -32,14 +32,14 @@ from tenure.stores.sqlite.claims import Claim, EmptyClaims, claim
 from tenure.stores.sqlite.connection import Connection, Part
 from tenure.stores.sqlite.database import Mode
 from tenure.stores.sqlite.finished import delete, requeue
-from tenure.stores.sqlite.insertion import insert
-from tenure.stores.sqlite.moves import cancel, note, settle
+from tenure.stores.sqlite.inserts import insert
+from tenure.stores.sqlite.lists import count_tagged, find
+from tenure.stores.sqlite.orphans import Look, stranded
 from tenure.stores.sqlite.queues import counts, pause
 from tenure.stores.sqlite.records import get
-from tenure.stores.sqlite.recovery import Look, stranded
 from tenure.stores.sqlite.replicas import beat, join, known
-from tenure.stores.sqlite.searches import count_tagged, find
-from tenure.stores.sqlite.transaction import Transaction, as_json
+from tenure.stores.sqlite.settlements import cancel, note, settle
+from tenure.stores.sqlite.statements import Transaction, as_json
 
 __all__ = ["Jobs"]
 

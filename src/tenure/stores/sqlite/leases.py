@@ -11,10 +11,10 @@ from tenure.core.meta import decode_meta, encode_meta
 from tenure.errors import StoreError
 from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.keys import RENEW_LEASE, Key
-from tenure.stores.sqlite.line import Claim
+from tenure.stores.sqlite.lease_keys import RENEW_LEASE, Key
 from tenure.stores.sqlite.semaphores import REMOVE_LEASES, REMOVE_SEMAPHORE
-from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.sqlite.statements import Row, Transaction
+from tenure.stores.sqlite.waiters import Claim
 
 __all__ = ["Leases", "is_live"]
 

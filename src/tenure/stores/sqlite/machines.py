@@ -19,8 +19,8 @@ from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.machines import SILENCE, Now, Trace, Watch, judge
 from tenure.errors import StoreError, StoreUnavailable
+from tenure.stores.sqlite.statements import Speaker, Transaction
 from tenure.stores.sqlite.tables import MACHINE, WATCH
-from tenure.stores.sqlite.transaction import Speaker, Transaction
 
 __all__ = ["InUseElsewhere", "MaybeInUse", "Presence", "has_company", "others"]
 

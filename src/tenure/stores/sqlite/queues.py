@@ -8,7 +8,7 @@ from typing import Any
 
 from tenure.core.durations import micros
 from tenure.core.jobs.records import COUNT_MAX, QueueCounts
-from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.sqlite.statements import Row, Transaction
 
 __all__ = ["counts", "pause"]
 

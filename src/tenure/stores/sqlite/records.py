@@ -9,8 +9,8 @@ import msgspec
 
 from tenure.core.bounds import SET_ASIDE, sound
 from tenure.core.jobs.records import JobRecord
+from tenure.stores.sqlite.statements import Row, Transaction, as_json
 from tenure.stores.sqlite.tables import JOB
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
 
 __all__ = ["GET", "HEAD", "RECORD", "RUNNING", "as_record", "as_records", "get"]
 

@@ -12,7 +12,7 @@ from tenure.core import bounds
 from tenure.core.bounds import sound
 from tenure.core.jobs.records import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
 from tenure.core.meta import decode_meta
-from tenure.stores.sqlite.transaction import Row, Transaction
+from tenure.stores.sqlite.statements import Row, Transaction
 
 __all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "known"]
 

@@ -30,9 +30,9 @@ from tenure.core.schedules.records import (
 from tenure.stores.sqlite.claims import start, starting_replica
 from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.insertion import KNOWN, store
+from tenure.stores.sqlite.inserts import KNOWN, store
 from tenure.stores.sqlite.records import get
-from tenure.stores.sqlite.transaction import Row, Transaction, as_json
+from tenure.stores.sqlite.statements import Row, Transaction, as_json
 
 __all__ = ["Schedules"]
 

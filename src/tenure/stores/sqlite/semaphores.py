@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tenure.stores.sqlite.statements import Row, Transaction
 from tenure.stores.sqlite.tables import SEMAPHORE
-from tenure.stores.sqlite.transaction import Row, Transaction
 
 __all__ = ["REMOVE_LEASES", "REMOVE_SEMAPHORE", "Count"]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import Pruned
 from tenure.core.leases import Finding
-from tenure.stores.contract import Purpose, Within
+from tenure.stores.contract import Purpose, UserTransaction
 from tenure.stores.sqlite.connection import Connection
 from tenure.stores.sqlite.doctor import examine
 from tenure.stores.sqlite.finished import prune
 from tenure.stores.sqlite.jobs import Jobs
 from tenure.stores.sqlite.leases import Leases
 from tenure.stores.sqlite.schedules import Schedules
-from tenure.stores.sqlite.within import SqliteWithin
+from tenure.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["SqliteStore"]
 
@@ -42,5 +42,5 @@ class SqliteStore(Connection):
         jobs, more = await self.run(lambda tx: prune(tx, limit))
         return Pruned(leases, jobs, more=more or leases == limit)
 
-    def within(self, connection: object, purpose: Purpose) -> Within:
-        return SqliteWithin(self, connection, purpose)
+    def within(self, connection: object, purpose: Purpose) -> UserTransaction:
+        return SqliteTransaction(self, connection, purpose)

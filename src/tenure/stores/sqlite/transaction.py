@@ -1,191 +1,242 @@
-"""What a piece of work sees of the transaction it runs in."""
+"""Taking part in a user's own transaction, on connections of sqlite3 and SQLAlchemy."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import chain
-from typing import Any, Protocol, TypeAlias
-from zlib import crc32
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
-import msgspec
+from tenure.core.jobs.records import Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.leases import Lease
+from tenure.stores.contract import Purpose
+from tenure.stores.sqlite.connection import Connection
+from tenure.stores.sqlite.errors import is_busy
+from tenure.stores.sqlite.files import identity
+from tenure.stores.sqlite.inserts import insert
+from tenure.stores.sqlite.leases import is_live
+from tenure.stores.sqlite.records import get
+from tenure.stores.sqlite.settlements import settle, standing
+from tenure.stores.sqlite.statements import Row, Transaction, fetch
+from tenure.stores.transaction import (
+    Sqlalchemy,
+    already_open,
+    ended_inside,
+    no_open_transaction,
+    other_database,
+    unknown_connection,
+)
 
-from tenure.core.clock import Clock
-from tenure.core.durations import micros
-from tenure.core.leases import Topic
-from tenure.stores.damage import Damage
+__all__ = ["SqliteTransaction"]
 
-__all__ = ["Row", "Speaker", "Transaction", "as_blob", "as_json", "bells_of", "fetch"]
+T = TypeVar("T")
 
-Row: TypeAlias = tuple[Any, ...]
-
-# Topics share this many bells per kind, so that the table of wake-ups cannot grow.
-_BELLS = 64
-
-# How far fences may run ahead of the host's clock before their commits are forced to the disk:
-# less than it takes to start a machine again. See `keep_fence`.
-_FENCE_LEAD = 1_000_000
-
-# How many rows go into a statement at once. Twice as many make it hardly any faster.
-_SCORE = 20
-
-# By primary key. The WHERE keeps SQLite from reading ON as part of a join.
-RING = """
-    INSERT INTO tenure_wake (namespace, bell, rung)
-    SELECT :namespace, value, 1 FROM json_each(:bells) WHERE true
-    ON CONFLICT (namespace, bell) DO UPDATE SET rung = rung + 1
-"""
-
-
-@cache
-def _for_rows(statement: str, rows: int, columns: int) -> str:
-    """Return a statement for so many rows of values, which stand for @rows in it."""
-    row = f"({', '.join('?' * columns)})"
-    return statement.replace("@rows", ", ".join([row] * rows))
-
-
-def as_blob(value: bytes | None) -> bytearray | None:
-    """Return bytes in the form in which sqlite3 binds them five times as fast.
-
-    Everything but int, float, str and bytearray it first looks up among the adapters. In statements
-    that run for each job that is a good part of the time.
-    """
-    return None if value is None else bytearray(value)
+# What connections there are to take part in, and how to begin: for guard(), and for jobs.
+_GUARDED: Final = ("sqlite3.Connection", "BEGIN IMMEDIATE")
+_BOUND: Final = (
+    "sqlite3.Connection, or a connection of SQLAlchemy over sqlite3 or aiosqlite",
+    "BEGIN IMMEDIATE, or in SQLAlchemy without the isolation level AUTOCOMMIT",
+)
+# Changes nothing, and still the transaction has the write lock then: nobody else writes between
+# what it reads next and its end.
+_LOCK: Final = "UPDATE tenure_wake SET rung = rung WHERE false"
+# How often somebody who waits for the write lock on an event loop looks.
+_LOOK_EVERY: Final = 0.005
+_FILES: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 
 
-def as_json(values: Sequence[str] | Sequence[int]) -> str:
-    """Return a list in the form in which a statement takes it."""
-    return msgspec.json.encode(values).decode()
+class SqliteTransaction:
+    """A connection of the user's own to the file of a store."""
+
+    def __init__(self, store: Connection, connection: object, purpose: Purpose) -> None:
+        self._store = store
+        self._voice = _speak(connection, purpose)
+        self._purpose: Purpose = purpose
+        self._has_begun = False
+        self.blocks = self._voice.blocks
+
+    async def begin(self, *, on_loop: bool) -> None:
+        await self._voice.begin(self._purpose, on_loop=on_loop)
+        self._has_begun = True
+
+    async def commit(self) -> None:
+        await self._must_go_on()
+        await self._voice.commit()
+
+    async def rollback(self) -> None:
+        await self._voice.rollback()
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await self._run(lambda tx: insert(tx, jobs))
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        return await self._run(lambda tx: get(tx, ids))
+
+    async def hold_lease(self, lease: Lease) -> bool:
+        return await self._run(lambda tx: is_live(tx, lease))
+
+    async def hold(self, id_: str, fence: int) -> bool:
+        def work(tx: Transaction) -> bool:
+            live, _ = standing(tx, [id_])
+            return id_ in live and live[id_].runs_under(fence)
+
+        return await self._run(work)
+
+    async def settle(self, settlement: Settlement) -> Settled:
+        return await self._run(lambda tx: settle(tx, [settlement])[0])
+
+    async def _must_go_on(self) -> None:
+        if self._has_begun and not await self._voice.goes_on():
+            raise ended_inside(self._purpose)
+
+    async def _run(self, work: Callable[[Transaction], T]) -> T:
+        await self._must_go_on()
+
+        def with_write_lock(cursors: _Cursors) -> T:
+            self._must_fit(cursors)
+            # Others are woken by the bells in the file, when they see that it has changed.
+            store = self._store
+            return work(Transaction(cursors, store.namespace, store.clock, store.damage))
+
+        return await self._voice.run(with_write_lock)
+
+    def _must_fit(self, cursors: _Cursors) -> None:
+        """Take the write lock in an open transaction on the right file, or raise ConfigError."""
+        [[file]] = cursors.execute(_FILES, ()).fetchall()
+        own = identity(self._store.path)
+        if not file or own is None or identity(file) != own:
+            raise other_database(self._purpose, self._store.url)
+        if not cursors.in_transaction:
+            if not cursors.begins_by_itself:
+                _, how = _GUARDED if self._purpose == "guard()" else _BOUND
+                raise no_open_transaction(self._purpose, how)
+            cursors.execute("BEGIN IMMEDIATE", ())
+        cursors.execute(_LOCK, ())
 
 
-def bells_of(topic: Topic) -> tuple[str, str]:
-    """Return the bells that wake the watchers of a topic.
+class _Cursors:
+    """What a `Transaction` needs, on a cursor of whichever driver."""
 
-    The first one wakes those of some other topics, too; the second one those of the whole kind.
-    """
-    kind, name = topic
-    return f"{kind}:{crc32(name.encode()) % _BELLS}", f"{kind}:all"
-
-
-def fetch(
-    execute: Callable[[str, Any], Any], connection: Any, statement: str, values: Any
-) -> list[Row]:
-    """Return all rows. Text that is not UTF-8 comes as bytes, so that one value fails no read.
-
-    sqlite3 would raise for the whole statement. To decode text in Python takes longer, so that is
-    done only where it is needed. What writes and returns text must not come here.
-    """
-    try:
-        rows: list[Row] = execute(statement, values).fetchall()
-    except sqlite3.OperationalError as error:
-        if "Could not decode to UTF-8" not in str(error):
-            raise
-    else:
-        return rows
-    liked = connection.text_factory
-    connection.text_factory = _text_or_bytes
-    try:
-        rows = execute(statement, values).fetchall()
-    finally:
-        connection.text_factory = liked
-    return rows
-
-
-def _text_or_bytes(stored: bytes) -> str | bytes:
-    try:
-        return stored.decode()
-    except UnicodeDecodeError:
-        return stored
-
-
-class Speaker(Protocol):
-    """Whoever can run statements on an open file; what they return is a cursor."""
+    def __init__(self, cursor: Any, driver: Any) -> None:
+        self._cursor = cursor
+        self._driver = driver
 
     @property
-    def execute(self) -> Callable[[str, Any], Any]: ...
+    def in_transaction(self) -> bool:
+        return bool(self._driver.in_transaction)
+
     @property
-    def fetch(self) -> Callable[[str, Any], list[Row]]: ...
+    def begins_by_itself(self) -> bool:
+        """Whether the driver begins a transaction before the first write."""
+        # From Python 3.12 on, autocommit=True or False is asked for instead.
+        legacy = getattr(self._driver, "autocommit", -1) == -1
+        return legacy and self._driver.isolation_level is not None
+
+    def execute(self, statement: str, values: Any) -> Any:
+        self._cursor.execute(statement, values)
+        return self._cursor
+
+    def fetch(self, statement: str, values: Any) -> list[Row]:
+        return fetch(self.execute, self._driver, statement, values)
 
 
-class Transaction:
-    """Statements of one transaction, at one instant.
+class _Sqlite3:
+    """A connection of sqlite3."""
 
-    The clock is read after the write lock was got; an instant from before could be old by as much
-    as the wait for the lock.
-    """
+    blocks = True
 
-    def __init__(
-        self,
-        db: Speaker,
-        namespace: str,
-        clock: Clock,
-        damage: Damage,
-        *,
-        is_reading: bool = False,
-    ) -> None:
-        self._execute = db.execute
-        self._fetch = db.fetch
-        self.namespace = namespace
-        self.damage = damage
-        self.now = micros(clock.boot())
-        self.wall = clock.wall()
-        self.boot_id = clock.boot_id
-        self._common = {
-            "namespace": namespace,
-            "now": self.now,
-            "wall": self.wall,
-            "boot_id": self.boot_id,
-        }
-        # Without the write lock. Work that finds something to write sets `lasting`, and runs again.
-        self.is_reading = is_reading
-        self.lasting = False
-        self.rings: list[Topic] = []
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
-    def row(self, statement: str, **values: Any) -> Row | None:
-        """Return the only row, or None. `:namespace :now :wall :boot_id` are always known."""
-        found = self._fetch(statement, {**self._common, **values})
-        return found[0] if found else None
+    async def run(self, work: Callable[[_Cursors], T]) -> T:
+        """Return what `work` makes of the connection, which does not wait."""
+        cursor = self._connection.cursor()
+        # Tuples and text, whatever the user likes to get.
+        liked, self._connection.text_factory = self._connection.text_factory, str
+        cursor.row_factory = None
+        try:
+            return work(_Cursors(cursor, self._connection))
+        finally:
+            self._connection.text_factory = liked
+            cursor.close()
 
-    def rows(self, statement: str, **values: Any) -> list[Row]:
-        """Return all rows."""
-        return self._fetch(statement, {**self._common, **values})
+    async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
+        """Take the write lock, without keeping the loop from who has it: it may run there too."""
+        if self._connection.in_transaction:
+            raise already_open(purpose)
+        [patience] = self._connection.cursor().execute("PRAGMA busy_timeout").fetchone()
+        looks = round(patience / 1000 / _LOOK_EVERY) if on_loop else 0
+        for _ in range(looks):
+            if self._begins_at_once(patience):
+                return
+            await _pause(_LOOK_EVERY)
+        self._connection.execute("BEGIN IMMEDIATE")
 
-    def change(self, statement: str, **values: Any) -> int:
-        """Return how many rows were changed."""
-        changed: int = self._execute(statement, {**self._common, **values}).rowcount
-        return changed
-
-    def change_each(self, statement: str, values: Sequence[Row]) -> None:
-        """Run a statement with `VALUES @rows` for many rows. Nothing else is known to it.
-
-        The rows go in by the score: to start a statement takes as long as to run it for a row.
-        """
-        for at in range(0, len(values), _SCORE):
-            rows = values[at : at + _SCORE]
-            text = _for_rows(statement, len(rows), len(rows[0]))
-            self._execute(text, [*chain.from_iterable(rows)])
-
-    def ring(self, *topics: Topic) -> None:
-        """Wake who watches topics of one kind: here after the commit, elsewhere at the next look.
-
-        Each bell is written to once. So many topics that most bells would ring anyway ring the one
-        that stands for all of the kind.
-        """
-        if not topics:
-            return
-        self.rings += topics
-        if len(topics) > _BELLS:
-            bells = {bells_of(topics[0])[1]}
+    def _begins_at_once(self, patience: int) -> bool:
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            return False
         else:
-            bells = {bells_of(topic)[0] for topic in topics}
-        self.change(RING, bells=as_json([*bells]))
+            return True
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {patience}")
 
-    def keep_fence(self, fence: int) -> None:
-        """Have the commit forced to the disk if time alone does not carry this fence.
+    async def goes_on(self) -> bool:
+        return self._connection.in_transaction
 
-        Fences follow the host's clock, so after a power loss it has passed all of them, also
-        those whose commits were lost. Not so if the clock was set back and fences count on from
-        the last one: then only the disk knows how far they have come.
-        """
-        self.lasting = self.lasting or fence > self.wall + _FENCE_LEAD
+    async def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    async def rollback(self) -> None:
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+
+class _Alchemy:
+    """SQLAlchemy must know that there is a transaction, or it would not commit."""
+
+    def __init__(self, alchemy: Sqlalchemy) -> None:
+        self._alchemy = alchemy
+        self.blocks = alchemy.blocks
+        self.goes_on = alchemy.goes_on
+        self.commit = alchemy.commit
+        self.rollback = alchemy.rollback
+
+    async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
+        del on_loop  # aiosqlite waits in a thread
+        await self._alchemy.begin(purpose)
+
+    async def run(self, work: Callable[[_Cursors], T]) -> T:
+        def on_connection(connection: Any) -> T:
+            if not connection.in_transaction():
+                connection.begin()
+            cursor = connection.connection.cursor()
+            try:
+                return work(_Cursors(cursor, connection.connection.driver_connection))
+            finally:
+                cursor.close()
+
+        return await self._alchemy.run(on_connection)
+
+
+async def _pause(seconds: float) -> None:
+    """Wait in real time, by a virtual clock too: other processes do not know that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
+
+
+def _speak(connection: object, purpose: Purpose) -> _Sqlite3 | _Alchemy:
+    if isinstance(connection, sqlite3.Connection):
+        return _Sqlite3(connection)
+    alchemy = None if purpose == "guard()" else Sqlalchemy.of(connection)
+    if alchemy is not None and alchemy.driver in ("pysqlite", "aiosqlite"):
+        return _Alchemy(alchemy)
+    known, _ = _GUARDED if purpose == "guard()" else _BOUND
+    raise unknown_connection(purpose, connection, known)

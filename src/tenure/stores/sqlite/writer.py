@@ -31,7 +31,7 @@ from tenure.stores.sqlite.checkpoints import Checkpoints, Trouble
 from tenure.stores.sqlite.database import Database, Mode
 from tenure.stores.sqlite.errors import explained, is_busy, is_of_file
 from tenure.stores.sqlite.machines import Presence
-from tenure.stores.sqlite.transaction import Transaction, bells_of
+from tenure.stores.sqlite.statements import Transaction, bells_of
 from tenure.stores.watchers import Watchers
 
 __all__ = ["Work", "Writer"]

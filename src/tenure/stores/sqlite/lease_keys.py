@@ -1,0 +1,271 @@
+"""One lease key: who holds it, who waits for it, and what may change."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tenure.core import bounds
+from tenure.core.leases import Lease
+from tenure.core.meta import decode_meta
+from tenure.errors import StoreError
+from tenure.stores.sqlite.semaphores import Count
+from tenure.stores.sqlite.statements import Transaction
+from tenure.stores.sqlite.tables import LEASE
+from tenure.stores.sqlite.waiters import Claim, Line
+
+__all__ = ["RENEW_LEASE", "Grant", "Key"]
+
+# A fence that cannot be counted up is as good as none: then the clock decides.
+_NEXT = f"""
+    fence = iif(typeof(fence) = 'integer' AND fence BETWEEN 0 AND {bounds.INSTANT_MAX},
+                max(fence + 1, excluded.fence), excluded.fence)
+"""
+
+# One fence for all keys of the namespace: larger than every earlier one, and never behind the
+# clock. By primary key.
+NEXT_FENCE = f"""
+    INSERT INTO tenure_space (namespace, fence) VALUES (:namespace, :wall)
+    ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
+    RETURNING fence
+"""  # noqa: S608 - put together from constants
+
+# The same if nothing at all is known of the key, else no row: whoever asks first need not look any
+# further. By primary keys.
+FENCE_IF_BARE = f"""
+    INSERT INTO tenure_space (namespace, fence)
+    SELECT :namespace, :wall
+    WHERE NOT EXISTS (SELECT 1 FROM tenure_lease WHERE namespace = :namespace AND key = :key)
+      AND NOT EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
+    ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
+    RETURNING fence
+"""  # noqa: S608 - put together from constants
+
+# Any lease of the key; whether it is a lock's or a semaphore's shows how to go on. By primary key.
+FIRST_LEASE = f"""
+    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires,
+           {LEASE.of("tenure_lease")}
+    FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key
+    LIMIT 1
+"""  # noqa: S608 - put together from constants
+
+# The lease of a holder. By primary key.
+LEASE_OF = FIRST_LEASE.replace("LIMIT 1", "AND holder = :holder")
+
+# By primary key.
+ADD_LEASE = """
+    INSERT INTO tenure_lease (namespace, key, holder, fence, "limit", ttl, meta, boot_id,
+                              granted, renewed, expires)
+    VALUES (:namespace, :key, :holder, :fence, :limit, :ttl, :meta, :boot_id,
+            :granted, :renewed, :expires)
+"""
+
+# Only this very lease, and only while it lives. One that seems to be renewed in the future (see
+# CLAMP_LEASES) lives by this test too. A row that breaks a constraint is left alone. By primary
+# key.
+RENEW_LEASE = """
+    UPDATE OR IGNORE tenure_lease
+    SET ttl = :ttl, renewed = :now, expires = :expires
+    WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
+      AND boot_id = :boot_id AND expires > :now
+"""
+
+# By primary key.
+REMOVE_LEASE = """
+    DELETE FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND holder = :holder
+"""
+
+# This very lease of a lock, while it lives: nobody else can have one beside it. It says whether
+# anybody waits. By primary keys.
+RELEASE_LOCK = """
+    DELETE FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
+      AND "limit" = 1 AND boot_id = :boot_id AND expires > :now
+    RETURNING EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
+"""
+
+
+class Grant(Struct):
+    """A lease as it is stored."""
+
+    holder: str
+    fence: int
+    limit: int
+    ttl: int
+    meta: str
+    boot_id: str
+    granted: int
+    renewed: int
+    expires: int
+
+    def as_lease(self, key: str, now: int) -> Lease:
+        return Lease(
+            key=key,
+            holder=self.holder,
+            fence=self.fence,
+            ttl=self.ttl / 1e6,
+            limit=self.limit,
+            meta=decode_meta(self.meta),
+            expires_in=(min(self.renewed, now) + self.ttl - now) / 1e6,
+            held_for=max(0, now - self.granted) / 1e6,
+        )
+
+
+class Key:
+    """A key as it stands at the transaction's instant: what has ended is gone.
+
+    With limit 1 there is at most one lease, `sole`. With larger limits the leases stay in the
+    table, and only their `count` is known here. Both kinds never meet: whoever is admitted makes it
+    at most as many leases as the smallest limit among them.
+    """
+
+    def __init__(self, tx: Transaction, name: str) -> None:
+        self.tx = tx
+        self.name = name
+        self.count = Count(tx, name)
+        self.sole: Grant | None = None
+        self.line = Line(tx, name)
+
+    @classmethod
+    def load(cls, tx: Transaction, name: str) -> Key:
+        """Read the key and remove what has ended.
+
+        Raises StoreError if its lease cannot be read: somebody may hold it, for how long is not
+        known.
+        """
+        key = cls(tx, name)
+        first = key._read(FIRST_LEASE)
+        if first is not None and first.limit == 1:
+            key._settle_sole(first)
+        elif first is not None:
+            key.count.load()
+        key.line.load()
+        return key
+
+    @classmethod
+    def grant_if_bare(cls, tx: Transaction, name: str, claim: Claim) -> Grant | None:
+        """Give out a lease if nobody has or wants one.
+
+        A short way through what everybody does most; `load` and `grant` come to the same.
+        """
+        fences = tx.rows(FENCE_IF_BARE, key=name)
+        return cls(tx, name).grant(claim, fences[0][0]) if fences else None
+
+    @classmethod
+    def after_release(cls, tx: Transaction, name: str, holder: str, fence: int) -> Key | None:
+        """Release the one lease of a lock and read what is left, or None if it is not there.
+
+        A short way as well; `load` and `remove` come to the same.
+        """
+        released = tx.rows(RELEASE_LOCK, key=name, holder=holder, fence=fence)
+        if not released:
+            return None
+        key = cls(tx, name)
+        ((somebody_waits,),) = released
+        if somebody_waits:
+            key.line.load()
+        return key
+
+    def _read(self, statement: str, **values: str) -> Grant | None:
+        tx = self.tx
+        row = tx.row(statement, key=self.name, **values)
+        if row is None:
+            return None
+        *lease, is_sound = row
+        if is_sound:
+            return Grant(*lease)
+        why = "a lease of it cannot be read, so it counts as held"
+        tx.damage.report("lock", self.name, why, "tenure_lease")
+        msg = (
+            f"nobody can take {self.name!r}: {why}. If its holder is gone, 'tenure locks release "
+            "NAME --force' removes it; 'tenure doctor' says more."
+        )
+        raise StoreError(msg)
+
+    def _settle_sole(self, grant: Grant) -> None:
+        tx = self.tx
+        if grant.boot_id != tx.boot_id or grant.expires <= tx.now:
+            tx.change(REMOVE_LEASE, key=self.name, holder=grant.holder)
+            return
+        if grant.renewed > tx.now:
+            # From before a restart that nobody told us of: boot clocks begin again at 0. It gets
+            # a full ttl from now, so that it ends at all.
+            self.renew(grant, grant.ttl)
+        self.sole = grant
+        self.count.add(grant.limit)
+
+    def grant_of(self, holder: str) -> Grant | None:
+        """Return the live lease of a holder."""
+        if self.sole is not None:
+            return self.sole if self.sole.holder == holder else None
+        return self._read(LEASE_OF, holder=holder) if self.count.live else None
+
+    def effective(self, limit: int, ahead: int) -> int:
+        """Return the smallest limit among the caller, the holders and the waiters ahead of it."""
+        held = [self.count.lowest] if self.count.live else []
+        return min([limit, *held, *(waiter.limit for waiter in self.line.waiters[:ahead])])
+
+    def room_for(self, limit: int, ahead: int) -> bool:
+        """Return whether one more lease may live beside the present ones and those ahead."""
+        return self.count.live + ahead < self.effective(limit, ahead)
+
+    def other_limit(self, mine: Grant | None, limit: int) -> int | None:
+        """Return the smallest limit among the live leases but `mine`, if any of them differs."""
+        if self.count.live == (0 if mine is None else 1):
+            return None
+        lowest, highest = self.count.lowest, self.count.highest
+        if mine is not None:
+            lowest, highest = self.count.limits(without=mine.holder)
+        return None if lowest == highest == limit else lowest
+
+    def retry_in(self, limit: int, ahead: int) -> float:
+        """Return the seconds until the lease ends whose place a refused caller would get."""
+        if self.sole is not None:
+            ends = self.sole.expires
+        elif not (live := self.count.live):
+            ends = self.line.waiters[0].expires
+        else:
+            ends = self.count.end(min(live, live + ahead - self.effective(limit, ahead) + 1) - 1)
+        return (ends - self.tx.now) / 1e6
+
+    def grant(self, claim: Claim, fence: int | None = None) -> Grant:
+        """Give out a lease, under the next fence or this new one; there is room."""
+        tx = self.tx
+        if fence is None:
+            ((fence,),) = tx.rows(NEXT_FENCE)
+        tx.keep_fence(fence)
+        grant = Grant(
+            **asdict(claim),
+            fence=fence,
+            boot_id=tx.boot_id,
+            granted=tx.now,
+            renewed=tx.now,
+            expires=tx.now + claim.ttl,
+        )
+        tx.change(ADD_LEASE, key=self.name, **asdict(grant))
+        self.count.add(grant.limit)
+        if grant.limit == 1:
+            self.sole = grant
+        return grant
+
+    def renew(self, grant: Grant, ttl: int) -> None:
+        """Let a lease live for `ttl` from now."""
+        grant.ttl, grant.renewed, grant.expires = ttl, self.tx.now, self.tx.now + ttl
+        self.tx.change(RENEW_LEASE, key=self.name, **asdict(grant))
+
+    def remove(self, grant: Grant) -> None:
+        """End a lease."""
+        self.tx.change(REMOVE_LEASE, key=self.name, holder=grant.holder)
+        if self.sole is None:
+            self.count.shrink(1)
+        else:
+            self.sole = None
+            self.count.live = 0
+
+    def wake_next(self) -> None:
+        """Wake the first in line if there is room for it."""
+        waiters = self.line.waiters
+        if waiters and self.room_for(waiters[0].limit, ahead=0):
+            self.tx.ring(("lease", waiters[0].holder))

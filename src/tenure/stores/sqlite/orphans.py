@@ -1,0 +1,162 @@
+"""Jobs in SQLite that run nowhere, past their deadline, or that nobody can finish."""
+
+from __future__ import annotations
+
+from tenure.core.bounds import UNREADABLE
+from tenure.core.durations import micros
+from tenure.core.jobs.records import RESERVED_FOR, JobRecord, Orphans, Stranded
+from tenure.stores.sqlite.records import HEAD, as_records
+from tenure.stores.sqlite.replicas import GONE, NUMBER_OF, clamp
+from tenure.stores.sqlite.settlements import set_aside
+from tenure.stores.sqlite.statements import Transaction
+from tenure.stores.sqlite.tables import LIVE, REPLICA
+
+__all__ = ["Look", "stranded"]
+
+# Who is dead or gone, in the order in which they joined; but for dead ones that are left to another
+# taker. By tenure_replica_end. First, by tenure_replica_id and with a 0, what cannot be used: the
+# beats of such a replica are refused, so nobody else can have its jobs.
+EXPIRED = f"""
+    SELECT number, id, 0 FROM tenure_replica INDEXED BY tenure_replica_id
+    WHERE namespace = :namespace AND NOT {REPLICA.of("tenure_replica")}
+    UNION ALL
+    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    WHERE namespace = :namespace AND dead = 1
+      AND (taker = :taker OR taken_until NOT BETWEEN :now + 1 AND :now + :reserved)
+    UNION ALL
+    {GONE}
+    ORDER BY number
+"""  # noqa: S608 - put together from constants
+
+# By number.
+MARK_DEAD = """
+    UPDATE OR IGNORE tenure_replica
+    SET dead = 1, taker = :taker, taken_until = :now + :reserved
+    WHERE number = :holder
+"""
+
+# By number, and by tenure_live_held: whether it runs anything.
+REMOVE_IDLE = """
+    DELETE FROM tenure_replica
+    WHERE number = :holder
+      AND NOT EXISTS (SELECT 1 FROM tenure_live INDEXED BY tenure_live_held
+                      WHERE holder = :holder)
+"""
+
+# The job's number and id, its replica, whether it can be moved, and its record.
+_ORPHANS = f"""
+    SELECT l.number, l.id, r.id, {LIVE.of("l")}, {HEAD}
+    FROM tenure_live AS l INDEXED BY @index
+    LEFT JOIN tenure_replica AS r ON r.number = l.holder AND r.namespace = l.namespace
+    LEFT JOIN tenure_job AS j ON j.number = l.number
+    WHERE @found
+    LIMIT :limit
+"""  # noqa: S608 - put together from constants
+
+# By tenure_live_held, in its order: another one reads all that a replica runs for each slice.
+HELD = _ORPHANS.replace("@index", "tenure_live_held").replace(
+    "@found", "l.holder = :holder ORDER BY l.number"
+)
+
+OVERDUE = _ORPHANS.replace("@index", "tenure_live_deadline").replace(
+    "@found",
+    """
+    l.namespace = :namespace AND l.deadline <= :since AND l.holder IS NOT NULL
+    ORDER BY l.deadline, l.id
+    """,
+)
+
+# What runs on no replica that is there; only a change by hand makes such rows. It looks at all that
+# runs, by tenure_live_held: as much as one host can.
+ORPHANS = _ORPHANS.replace("@index", "tenure_live_held").replace(
+    "@found",
+    """
+    l.namespace = :namespace AND l.holder IS NOT NULL AND r.number IS NULL
+    ORDER BY l.id
+    """,
+)
+
+# What was set aside. By tenure_aside_end; it sorts what was found.
+ASIDE = """
+    SELECT id, kept_until
+    FROM tenure_aside
+    WHERE namespace = :namespace
+    ORDER BY kept_until, id
+    LIMIT :limit
+"""
+
+
+class Look:
+    """A look for jobs that run nowhere, or past their deadline."""
+
+    def __init__(self, tx: Transaction, by: str, limit: int) -> None:
+        self._tx = tx
+        self._taker = {"taker": by, "reserved": micros(RESERVED_FOR)}
+        self._limit = limit
+        self._jobs: dict[str, JobRecord] = {}
+        self._aside: list[tuple[str, str]] = []
+
+    @property
+    def _room(self) -> int:
+        return self._limit - len(self._jobs) - len(self._aside)
+
+    def at_all(self, until: int, grace: int) -> Orphans:
+        """Look at the replicas that have expired until an instant, and at what is overdue."""
+        tx = self._tx
+        clamp(tx)
+        for holder, id_, is_sound in tx.rows(EXPIRED, by=until, **self._taker):
+            if not self._room:
+                return self._found()  # what was not touched may still revive
+            if not is_sound:
+                why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
+                tx.damage.report("replica", str(id_), why, "tenure_replica")
+            self._at_holder(holder)
+        self._find(OVERDUE, since=until - grace)
+        self._find(ORPHANS)
+        return self._found()
+
+    def at_replica(self, replica: str) -> Orphans:
+        """Look at one replica, whether it has expired or not."""
+        row = self._tx.row(NUMBER_OF, replica=replica)
+        if row is not None:
+            self._at_holder(row[0])
+        return self._found()
+
+    def _at_holder(self, holder: int) -> None:
+        """Look at a replica by its number. It is dead from now on."""
+        self._tx.change(MARK_DEAD, holder=holder, **self._taker)
+        self._find(HELD, holder=holder)
+        self._tx.change(REMOVE_IDLE, holder=holder)
+
+    def _find(self, statement: str, **values: int) -> None:
+        broken: dict[int, object] = {}
+        for number, id_, replica, is_sound, *record in self._tx.rows(
+            statement, limit=self._room, **values
+        ):
+            jobs = as_records(self._tx, [tuple(record)]) if is_sound else []
+            if jobs:
+                self._jobs.setdefault(jobs[0].id, jobs[0])
+                continue
+            broken[number] = id_
+            name = replica if isinstance(replica, str) else ""
+            self._aside.append((id_ if isinstance(id_, str) else repr(id_), name))
+        set_aside(self._tx, broken)
+
+    def _found(self) -> Orphans:
+        return Orphans(self._tx.wall, [*self._jobs.values()], self._aside)
+
+
+def stranded(tx: Transaction, limit: int) -> list[Stranded]:
+    """Return unfinished jobs that nobody can finish."""
+    found = [
+        Stranded(
+            id=id_ if isinstance(id_, str) else repr(id_),
+            why="unreadable",
+            where="tenure_aside",
+            left=max(0, kept_until - tx.wall) / 1e6,
+        )
+        for id_, kept_until in tx.rows(ASIDE, limit=limit)
+    ]
+    for _, id_, *_ in tx.rows(ORPHANS, limit=limit - len(found)):
+        found.append(Stranded(id=str(id_), why="orphan", where="tenure_live"))
+    return found
