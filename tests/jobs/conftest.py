@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tenure import Tenure
-from tenure.observe.events import Event
+from tenure.observe import Event
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock

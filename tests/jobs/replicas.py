@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from tenure import Tenure
 from tenure.core.jobs.records import JobRecord
-from tenure.observe.events import Event
+from tenure.observe import Event
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.rig.endings import recover

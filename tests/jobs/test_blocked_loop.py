@@ -6,13 +6,7 @@ import sys
 import time
 
 from tenure import Tenure, current_job
-from tenure.observe.events import (
-    AttemptLost,
-    InterpreterBlocked,
-    JobsRecovered,
-    LoopBlocked,
-    ReplicaLost,
-)
+from tenure.observe import AttemptLost, InterpreterBlocked, JobsRecovered, LoopBlocked, ReplicaLost
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
 

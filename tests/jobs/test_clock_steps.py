@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tenure import Retry
-from tenure.observe.events import Events, JobsRecovered, ReplicaLost
+from tenure.observe import JobsRecovered, ReplicaLost
+from tenure.observe.events import Events
 from tenure.runtime.supervised.messages import Order, TakenOver
 from tenure.supervisor.beats import Heartbeats
 from tests.jobs.replicas import DEFAULT_TTL, claim_and_die, of_kind

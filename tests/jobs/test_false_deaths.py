@@ -7,7 +7,7 @@ import pytest
 from tenure import Tenure
 from tenure.core.ids import job_id
 from tenure.core.jobs.records import NewJob
-from tenure.observe.events import ReplicaLost
+from tenure.observe import ReplicaLost
 from tenure.testing import Faults, FaultyStore
 from tests.jobs.replicas import of_kind
 from tests.jobs.test_outages import away

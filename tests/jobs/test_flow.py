@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tenure import Backoff, JobFailed, Tenure, current_job
-from tenure.observe.events import AttemptLost, JobsRecovered, ReplicaLost
+from tenure.observe import AttemptLost, JobsRecovered, ReplicaLost
 from tests.jobs.replicas import of_kind
 
 WRONG = AttemptLost | JobsRecovered | ReplicaLost

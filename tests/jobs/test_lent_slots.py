@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenure import Task, Tenure, blocking
-from tenure.observe.events import SlotsKept
+from tenure.observe import SlotsKept
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async
 

@@ -7,8 +7,7 @@ import pytest
 
 from tenure import Reject, Tenure, current_job
 from tenure.core.jobs.endings import handed_back
-from tenure.observe import AttemptFailed, AttemptLost, JobLost
-from tenure.observe.events import Event
+from tenure.observe import AttemptFailed, AttemptLost, Event, JobLost
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

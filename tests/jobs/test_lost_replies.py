@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenure import Backoff, StoreFull, StoreUnavailable, Tenure, current_job
-from tenure.observe.events import AttemptLost, JobsRecovered, ReplicaLost
+from tenure.observe import AttemptLost, JobsRecovered, ReplicaLost
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async

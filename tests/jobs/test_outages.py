@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tenure import Tenure
-from tenure.observe.events import AttemptLost, ReplicaLost, StoreFailing, StoreRestored
+from tenure.observe import AttemptLost, ReplicaLost, StoreFailing, StoreRestored
 from tests.jobs.replicas import of_kind
 
 CALLS = ("insert", "claim", "settle", "beat", "join", "orphans", "note", "get", "replicas")

@@ -11,7 +11,7 @@ from tenure import JobFailed, Tenure
 from tenure.core.jobs import endings
 from tenure.core.jobs.records import NewJob, Orphans, Settled, Settlement
 from tenure.errors import StoreUnavailable
-from tenure.observe.events import JobLost, JobsRecovered
+from tenure.observe import JobLost, JobsRecovered
 from tenure.runtime.replica.recovery import Recovery, take
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tenure import Tenure, current_job
-from tenure.observe.events import AttemptLost, HandlerStuck
+from tenure.observe import AttemptLost, HandlerStuck
 from tenure.runtime.attempts.settler import Settler
 from tests.jobs.replicas import of_kind
 from tests.rig.waiting import wait_until_async

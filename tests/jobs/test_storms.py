@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tenure import Job, StoreUnavailable, Tenure, current_job
-from tenure.observe.events import AttemptLost, JobsRecovered, ReplicaLost
+from tenure.observe import AttemptLost, JobsRecovered, ReplicaLost
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.jobs.replicas import of_kind

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from tenure import Tenure, current_job
-from tenure.observe.events import AttemptLost, ReplicaLost
+from tenure.observe import AttemptLost, ReplicaLost
 from tests.jobs.replicas import of_kind
 from tests.rig.endings import leave, recover, settlement
 from tests.rig.waiting import wait_until_async

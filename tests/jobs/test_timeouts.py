@@ -11,7 +11,7 @@ from tenure import (
     Tenure,
     current_job,
 )
-from tenure.observe.events import AttemptFailed, HandlerStuck
+from tenure.observe import AttemptFailed, HandlerStuck
 from tests.jobs.replicas import finished, of_kind
 from tests.rig.waiting import wait_until_async
 

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import ConfigError, StoreError, Tenure, current_job
 from tenure.core.worker_info import Serving, read_serving
-from tenure.observe.events import TaskUnknown
+from tenure.observe import TaskUnknown
 from tenure.runtime.timers.ticker import Ticker
 from tenure.runtime.work.worker import Worker
 from tests.jobs.replicas import of_kind, until_idle

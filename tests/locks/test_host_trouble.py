@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure import LeaseLost, Tenure, blocking
-from tenure.observe.events import Event, HoldLost
+from tenure.observe import Event, HoldLost
 from tenure.runtime.leases.keeper import Keeper
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenure import AcquireTimeout, StoreError, StoreUnavailable, Tenure, WouldDeadlock
-from tenure.observe.events import LimitsDiffer
+from tenure.observe import LimitsDiffer
 
 
 async def names_held(app: Tenure) -> list[str]:

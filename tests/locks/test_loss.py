@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from tenure import Hold, LeaseLost
-from tenure.observe.events import HoldLost, RenewalFailing, RenewalRestored
+from tenure.observe import HoldLost, RenewalFailing, RenewalRestored
 
 
 async def rest(clock) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenure import StoreUnavailable, Tenure
-from tenure.observe.events import HoldLost
+from tenure.observe import HoldLost
 from tests.contract.worlds import World
 from tests.rig.proxy import Proxy
 from tests.rig.waiting import wait_until_async

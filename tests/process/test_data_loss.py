@@ -13,7 +13,7 @@ import redis
 from tenure import Tenure
 from tenure.core.clock import SystemClock
 from tenure.errors import LeaseLost
-from tenure.observe.events import DataLost, Event, HoldLost, ReplicaLost
+from tenure.observe import DataLost, Event, HoldLost, ReplicaLost
 from tenure.stores.connect import connect
 from tests.rig.endings import leave
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from tenure import Tenure
-from tenure.observe.events import Event, ReplicaLost, StoreFailing, StoreRestored
+from tenure.observe import Event, ReplicaLost, StoreFailing, StoreRestored
 from tests.rig.binaries import find_postgres
 from tests.rig.fixtures import PrivatePostgres
 from tests.rig.servers import Postgres

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
 
 from tenure import Tenure
-from tenure.observe.events import Event
+from tenure.observe import Event
 
 SECRET = "hunter2-7391"
 

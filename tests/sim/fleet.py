@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
-from tenure.observe.events import AttemptLost, HoldLost, ReplicaLost, TickSkipped, TicksMissed
-from tenure.observe.events import Event as TenureEvent
+from tenure.observe import AttemptLost, HoldLost, ReplicaLost, TickSkipped, TicksMissed
+from tenure.observe import Event as TenureEvent
 from tests.sim.clock import MachineClock, StoreClock
 from tests.sim.history import History
 from tests.sim.link import Line, Link

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tenure import ConfigError
-from tenure.observe.events import TimersFull
+from tenure.observe import TimersFull
 from tests.jobs.replicas import of_kind
 from tests.rig.endings import bury
 

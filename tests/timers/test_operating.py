@@ -9,7 +9,7 @@ import pytest
 from tenure import ConfigError, JobStateError, Tenure, TimerBusy
 from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.documents import DECLARED_FOR
-from tenure.observe.events import HandlerStuck, TickSkipped, TicksMissed
+from tenure.observe import HandlerStuck, TickSkipped, TicksMissed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.jobs.replicas import of_kind

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenure import Backoff, Retry, Tenure, Tick, current_job
-from tenure.observe.events import AttemptFailed
+from tenure.observe import AttemptFailed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.jobs.replicas import of_kind

@@ -11,7 +11,7 @@ from tenure import ConfigError, Tenure, Tick, TimerInfo, TimerNotFound
 from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.documents import DECLARED_FOR, Schedule
 from tenure.core.schedules.pauses import AHEAD_AFTER, seconds_ahead
-from tenure.observe.events import TimerAhead
+from tenure.observe import TimerAhead
 from tenure.runtime.timers.scheduling import Scheduling, read_schedules
 from tenure.stores.contract import Store
 from tests.contract.schedule_calls import SECOND

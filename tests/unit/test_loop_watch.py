@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tenure.observe.events import Event, Events, LoopBlocked
+from tenure.observe import Event, LoopBlocked
+from tenure.observe.events import Events
 from tenure.runtime.work.loop_watch import LoopWatch
 from tenure.testing import ManualClock
 

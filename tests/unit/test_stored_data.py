@@ -7,7 +7,7 @@ import pytest
 
 from tenure.core.leases import Pong
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.observe.events import DataLost
+from tenure.observe import DataLost
 from tenure.runtime.data_loss import DataLossDetector, Holdings
 
 

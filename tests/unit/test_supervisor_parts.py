@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from tenure import Tenure
-from tenure.observe.events import Event, StoreFailing
+from tenure.observe import Event, StoreFailing
 from tenure.runtime.supervised.messages import BeatFailed, HandOver, RecordRenewed, TakenOver
 from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.stores.connect import connect

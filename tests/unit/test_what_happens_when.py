@@ -137,7 +137,7 @@ def levels_of(kind: type) -> frozenset[str]:
     """Return the levels at which an event is logged: a failure has one with and without retry."""
     values = ["x"] * len(kind.__struct_fields__)
     made = [kind(*values), kind(*values[: -len(kind.__struct_defaults__) or None])]
-    return frozenset(logging.getLevelName(events._level(event)) for event in made)
+    return frozenset(logging.getLevelName(event.level) for event in made)
 
 
 class Reader(ast.NodeVisitor):

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from tenure.core.clock import Clock
 from tenure.core.policy import retry_after_error
 from tenure.errors import StoreError, StoreUnavailable, TenureError
-from tenure.observe.events import Events, StoreFailing, StoreRestored
+from tenure.observe.events import Events
+from tenure.observe.store import StoreFailing, StoreRestored
 from tenure.runtime.background import start_soon
 
 __all__ = ["Opening"]

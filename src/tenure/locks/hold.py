@@ -17,7 +17,8 @@ from msgspec import Struct
 from tenure.core.leases import Lease, Meta
 from tenure.core.policy import retry_after_error
 from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
-from tenure.observe.events import Events, HoldLost
+from tenure.observe.events import Events
+from tenure.observe.locks import HoldLost
 from tenure.runtime.host import Host
 from tenure.runtime.leases.acquirer import Acquirer, Grip, LeaseRequest
 from tenure.runtime.leases.deadline import DeadlineWatch

@@ -18,7 +18,8 @@ from msgspec import Struct
 from tenure.core.durations import Duration, seconds
 from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
 from tenure.locks.hold import Hold, HoldPolicy, Holds, OnLost
-from tenure.observe.events import Events, RanUnlocked
+from tenure.observe.events import Events
+from tenure.observe.locks import RanUnlocked
 from tenure.runtime.leases.acquirer import LeaseRequest
 from tenure.runtime.leases.entries import EnteredByHand, Entry, entry_methods
 

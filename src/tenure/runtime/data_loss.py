@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from tenure.core.policy import is_other_data
 from tenure.errors import StoreUnavailable, TenureError
-from tenure.observe.events import DataLost, Events
+from tenure.observe.events import Events
+from tenure.observe.store import DataLost
 from tenure.stores.contract import Store
 
 __all__ = ["DataLossDetector", "Holdings"]

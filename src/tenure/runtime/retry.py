@@ -11,7 +11,8 @@ from typing import TypeVar
 from tenure.core.clock import Clock
 from tenure.core.policy import retry_after_error
 from tenure.errors import TenureError
-from tenure.observe.events import Events, StoreFailing, StoreRestored
+from tenure.observe.events import Events
+from tenure.observe.store import StoreFailing, StoreRestored
 
 __all__ = ["Retrier"]
 

@@ -28,7 +28,8 @@ from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.policy import TTL_MAX, Backoff, read_backoff
 from tenure.core.values.signature import Signature
 from tenure.errors import ArgumentsError
-from tenure.observe.events import AttemptFailed, Events, HandlerStuck, ResultNotStored
+from tenure.observe.events import Events
+from tenure.observe.jobs import AttemptFailed, HandlerStuck, ResultNotStored
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.attempts.job_context import JobContext, context_of
 from tenure.runtime.attempts.processes.pool import Processes, ProcessLimits, Returned

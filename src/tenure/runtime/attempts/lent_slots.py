@@ -15,7 +15,8 @@ from typing import Final
 
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord
-from tenure.observe.events import Events, SlotsKept
+from tenure.observe.events import Events
+from tenure.observe.jobs import SlotsKept
 from tenure.runtime.attempts.running_job import RunningJob
 
 __all__ = ["LENT_MAX", "LentSlots"]

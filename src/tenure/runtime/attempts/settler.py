@@ -12,7 +12,8 @@ from tenure.core.jobs import endings
 from tenure.core.jobs.records import JobRecord, Note, Settled, Settlement
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.safe_text import safe
-from tenure.observe.events import AttemptFailed, AttemptLost, Events
+from tenure.observe.events import Events
+from tenure.observe.jobs import AttemptFailed, AttemptLost
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.retry import Retrier
@@ -122,7 +123,7 @@ class Settler:
             if end.outcome != "handed back":
                 self._events.emit(AttemptLost(end.id, end.fence, end.outcome), job)
         elif answer == "unreadable":  # the store has logged it
-            self._events.tell(AttemptLost(end.id, end.fence, end.outcome, "unreadable"))
+            self._events.notify(AttemptLost(end.id, end.fence, end.outcome, "unreadable"))
         elif answer == "settled" and end.reason == endings.INTERRUPTED:
             error = "interrupted: its worker was stopped, and it may run only once"
             self._events.emit(AttemptFailed(job.task, job.id, runs_of(job), error), job)

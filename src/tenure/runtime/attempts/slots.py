@@ -16,7 +16,8 @@ from tenure.core.jobs import endings
 from tenure.core.jobs.records import JobRecord, Note, Settlement
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.settings import Settings
-from tenure.observe.events import Events, HandlerStuck, JobRunsLong
+from tenure.observe.events import Events
+from tenure.observe.jobs import HandlerStuck, JobRunsLong
 from tenure.observe.log_records import fields_of
 from tenure.runtime.attempts.attempt import Around, AttemptRunner, Handler
 from tenure.runtime.attempts.lent_slots import LentSlots

@@ -24,7 +24,9 @@ from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import UNLOCKED, Decision
 from tenure.core.schedules.steps import Step
 from tenure.core.schedules.ticks import Advance
-from tenure.observe.events import Events, HandlerStuck, TickSkipped, TickUnlocked
+from tenure.observe.events import Events
+from tenure.observe.jobs import HandlerStuck
+from tenure.observe.timers import TickSkipped, TickUnlocked
 from tenure.runtime.attempts.attempt import STUCK_AFTER, Handler, ends_more_than_the_attempt
 from tenure.runtime.attempts.threads import Threads
 from tenure.runtime.attempts.time_limit import set_alarm

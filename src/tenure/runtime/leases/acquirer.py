@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from tenure.core.leases import Acquired, Busy, Lease, Meta
 from tenure.core.policy import WAITER_LIFE, retry_after_error, retry_when_busy, trust_until
 from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
-from tenure.observe.events import Events, LimitsDiffer
+from tenure.observe.events import Events
+from tenure.observe.locks import LimitsDiffer
 from tenure.runtime.background import Background
 from tenure.runtime.leases.local_queue import LocalQueue
 from tenure.runtime.process_info import about_this_process

@@ -21,7 +21,8 @@ from tenure.core.clock import Clock
 from tenure.core.leases import Lease
 from tenure.core.policy import renew_after, retry_after_error, trust_until
 from tenure.errors import TenureError
-from tenure.observe.events import Events, RenewalFailing, RenewalRestored
+from tenure.observe.events import Events
+from tenure.observe.locks import RenewalFailing, RenewalRestored
 from tenure.runtime.background import start_soon
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host, HostedTask

@@ -20,7 +20,8 @@ from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.policy import UNWIND_SECONDS, loss_delays, retry_after_error
 from tenure.core.settings import Settings, WorkSettings
 from tenure.errors import StoreUnavailable
-from tenure.observe.events import Events, JobLost, JobsRecovered
+from tenure.observe.events import Events
+from tenure.observe.jobs import JobLost, JobsRecovered
 from tenure.stores.contract import Store
 
 __all__ = ["Recovery", "TakenJob", "leave", "recover_replica", "recovery_grace", "take"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenure.core.schedules.pauses import seconds_ahead
-from tenure.observe.events import Events, TimerAhead
+from tenure.observe.events import Events
+from tenure.observe.timers import TimerAhead
 from tenure.runtime.timers.state import TimerState
 
 __all__ = ["AheadTimers"]

@@ -14,7 +14,8 @@ from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.documents import ANSWERED_LATE, RAN_UNLOCKED, Decision
 from tenure.core.schedules.steps import Step, left_of
 from tenure.core.schedules.ticks import Advance, Advanced
-from tenure.observe.events import Events, TickSkipped, TicksMissed
+from tenure.observe.events import Events
+from tenure.observe.timers import TickSkipped, TicksMissed
 from tenure.runtime.attempts.unlocked_runs import Outage, UnlockedRuns
 from tenure.runtime.retry import Retrier
 from tenure.runtime.timers.scheduling import Scheduling

@@ -23,7 +23,8 @@ from tenure.core.schedules.registration import Registered, Registration
 from tenure.core.schedules.steps import Step, bounds, next_step, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.errors import StoreError
-from tenure.observe.events import Events, TickSkipped, TicksMissed, TimersFull
+from tenure.observe.events import Events
+from tenure.observe.timers import TickSkipped, TicksMissed, TimersFull
 from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.batcher import Batcher

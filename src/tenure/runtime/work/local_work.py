@@ -18,7 +18,8 @@ from tenure.core.leases import Meta
 from tenure.core.policy import UNKNOWN_TASK, unknown_task_delay, yielding_delay
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
-from tenure.observe.events import Events, TaskUnknown
+from tenure.observe.events import Events
+from tenure.observe.jobs import TaskUnknown
 from tenure.runtime.attempts.attempt import Around, Handler
 from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.running_job import Insert

@@ -13,7 +13,8 @@ from typing import Any
 
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord
-from tenure.observe.events import Events, InterpreterBlocked, LoopBlocked
+from tenure.observe.events import Events
+from tenure.observe.replica import InterpreterBlocked, LoopBlocked
 from tenure.runtime.attempts.running_job import current
 from tenure.runtime.attempts.slots import Slots
 from tenure.runtime.supervised.scoreboard import Scoreboard

@@ -24,7 +24,8 @@ from tenure.core.leases import Meta
 from tenure.core.policy import UNWIND_SECONDS
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
-from tenure.observe.events import Events, ReplicaLost
+from tenure.observe.events import Events
+from tenure.observe.replica import ReplicaLost
 from tenure.runtime.attempts.attempt import Around, Handler
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.data_loss import Holdings

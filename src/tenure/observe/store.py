@@ -1,0 +1,57 @@
+"""Events about the store: it does not answer, it answers again, its data is gone."""
+
+from __future__ import annotations
+
+import logging
+
+from tenure.core.safe_text import safe
+from tenure.observe.base import BaseEvent, first_of
+
+__all__ = ["DataLost", "StoreFailing", "StoreRestored"]
+
+
+class StoreFailing(BaseEvent, frozen=True):
+    """A worker cannot reach the store; it keeps trying. Once per outage."""
+
+    call: str
+    error: str
+
+
+class StoreRestored(BaseEvent, frozen=True):
+    """The store answers a worker again."""
+
+    call: str
+    failures: int
+
+    @property
+    def level(self) -> int:
+        return logging.INFO
+
+
+class DataLost(BaseEvent, frozen=True):
+    """The store answers, but what was stored in it is gone. Once per process and loss."""
+
+    store: str
+    replica: str = ""
+    jobs: tuple[str, ...] = ()
+    """Those that ran in this process. Which jobs waited in the store is not known here."""
+    holds: tuple[str, ...] = ()
+    """The names of the locks that this process held."""
+
+    @property
+    def level(self) -> int:
+        return logging.ERROR
+
+    def __str__(self) -> str:
+        losses = {
+            f"worker {safe(self.replica[:8])}": self.replica,
+            f"{len(self.jobs)} running jobs ({first_of(self.jobs)})": self.jobs,
+            f"{len(self.holds)} locks ({first_of(self.holds)})": self.holds,
+        }
+        listed = ", ".join(text for text, is_lost in losses.items() if is_lost) or "nothing"
+        return (
+            f"the store {safe(self.store)} has lost its data. Jobs that waited, results, locks and "
+            f"the last ticks of timers are gone. Of this process: {listed}. It goes on with an "
+            "empty store. Enqueue again what must not be lost. 'tenure doctor' says what the store "
+            "survives."
+        )
