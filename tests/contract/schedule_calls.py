@@ -13,7 +13,8 @@ from tenure.core.schedules.documents import Decision, Freeze, Schedule, decision
 from tenure.core.schedules.records import DECISIONS_MAX, Committed
 from tenure.core.schedules.registration import Registered, Registration
 from tenure.core.schedules.ticks import Advance, Advanced, Bound, Full, Move
-from tenure.runtime.timers.scheduling import Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import id_of, new
 from tests.rig import lookups

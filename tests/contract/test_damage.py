@@ -3,7 +3,8 @@
 import pytest
 
 from tenure.core.jobs.records import Unique
-from tenure.runtime.timers.scheduling import Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract import commit_calls

@@ -14,7 +14,7 @@ from tenure.core.clock import SystemClock
 from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Settlement
 from tenure.stores.contract import Store
 from tenure.stores.memory import MemoryStore
-from tenure.stores.postgres import PostgresStore, bounds
+from tenure.stores.postgres import PostgresStore, claim_bounds
 from tenure.stores.postgres.claim_bounds import Bounds, Look
 from tenure.testing import ManualClock
 from tests.rig.endings import settlement
@@ -165,7 +165,7 @@ def clock() -> ManualClock:
 async def desk(
     postgres_server: Endpoint, namespace: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Desk]:
-    monkeypatch.setattr(bounds, "_QUEUE_PAGES", -1000)
+    monkeypatch.setattr(claim_bounds, "_QUEUE_PAGES", -1000)
     store = PostgresStore(postgres_server.url, namespace=namespace, clock=clock)
     await store.open()
     await store.jobs.beat(["ann"], ttl=TTL, meta={})
