@@ -18,7 +18,7 @@ def test_the_status_of_every_problem():
         "malformed-request": 400,
         "idempotency-key-missing": 400,
         "idempotency-key-malformed": 400,
-        "nobody": 403,
+        "unknown-owner": 403,
         "not-found": 404,
         "method-not-allowed": 405,
         "not-acceptable": 406,

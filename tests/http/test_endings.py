@@ -15,7 +15,7 @@ from tenure.core.jobs.states import FINISHED
 from tenure.errors import AcquireTimeout, StoreError, StoreFull
 from tenure.http import AsyncRouter, Problem
 from tenure.http.problems import problem_of_report
-from tenure.http.server import store_trouble as telling
+from tenure.http.server import store_trouble
 from tenure.runtime.attempts.reports import report_on
 from tenure.testing import Faults
 from tests.http.conftest import Replica
@@ -340,10 +340,10 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
     words: str,
 ):
     """An outage, which passes, apart from a refusal, which somebody has to mend."""
-    for complaints in (telling._away, telling._full, telling._refused):
-        monkeypatch.setattr(complaints, "_told", -math.inf)
-        monkeypatch.setattr(complaints, "_more", 0)
-    monkeypatch.setattr(telling, "_AT_MOST_EVERY", 10 * SIZE.patience)
+    for complaints in (store_trouble._unavailable, store_trouble._full, store_trouble._refused):
+        monkeypatch.setattr(complaints, "_logged_at", -math.inf)
+        monkeypatch.setattr(complaints, "_skipped", 0)
+    monkeypatch.setattr(store_trouble, "_AT_MOST_EVERY", 10 * SIZE.patience)
 
     async def refuse(**_: object) -> None:
         msg = "no rights\n2026-01-01 ERROR forged"
@@ -351,7 +351,7 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
         raise refusal(msg)
 
     def told() -> list[str]:
-        return [one.getMessage() for one in caplog.records if "over HTTP" in one.getMessage()]
+        return [one.getMessage() for one in caplog.records if "HTTP requests" in one.getMessage()]
 
     async def ask() -> None:
         if refusal is None:
@@ -366,6 +366,6 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
     assert words in first
     assert refusal is None or "no rights\\n2026" in first
     assert "\n" not in first
-    monkeypatch.setattr(telling, "_AT_MOST_EVERY", 0.0)
+    monkeypatch.setattr(store_trouble, "_AT_MOST_EVERY", 0.0)
     await ask()
     assert "2 more" in told()[1]

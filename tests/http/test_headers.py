@@ -9,11 +9,11 @@ from tenure.http import Headers, Problem
 from tenure.http.request import (
     accepts,
     idempotency_key,
-    known_revision,
+    known_entity_tags,
     owner_name,
     wait_preference,
 )
-from tenure.http.server.store_trouble import Complaints
+from tenure.http.server.store_trouble import RateLimitedWarning
 from tenure.testing import ManualClock
 from tests.http.conftest import Replica
 from tests.http.service import Face
@@ -85,7 +85,7 @@ def test_without_a_key_there_is_none():
 )
 def test_which_revisions_a_client_knows(given, tags):
     headers = Headers({} if given is None else {"If-None-Match": given})
-    assert known_revision(headers) == tags
+    assert known_entity_tags(headers) == tags
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_an_owner_is_called(owner, name):
 
 @pytest.mark.parametrize("owner", [None, "", " \t", "ann\ud800"])
 def test_an_owner_that_is_missing(owner):
-    with pytest.raises(Problem, match="nobody"):
+    with pytest.raises(Problem, match="unknown-owner"):
         owner_name(owner)
 
 
@@ -165,7 +165,7 @@ async def test_a_body_may_be_as_large_as_the_limit(
 
 async def test_why_the_store_fails_is_told_every_30_seconds(caplog):
     clock = ManualClock()
-    complaints = Complaints("requests wait", clock)
+    complaints = RateLimitedWarning("requests wait", clock)
 
     def said_after(seconds: float) -> list[str]:
         clock.shift(seconds)

@@ -18,7 +18,7 @@ from tenure.core.clock import SystemClock
 from tenure.errors import StoreUnavailable
 from tenure.http import AsyncRouter
 from tenure.http.server import app_per_loop as lending
-from tenure.http.server import store_trouble as telling
+from tenure.http.server import store_trouble
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.contract.worlds import World
@@ -246,7 +246,7 @@ async def test_closing_ends_what_is_being_opened(
 async def test_a_store_that_cannot_be_reached_is_said_so(
     face: Face, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(telling._away, "_told", -math.inf)
+    monkeypatch.setattr(store_trouble._unavailable, "_logged_at", -math.inf)
     router = make_router(Tenure("redis://ann:hunter2@127.0.0.1:1"))
     api = FastAPI()
     api.include_router(router.router)

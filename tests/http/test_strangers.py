@@ -154,11 +154,11 @@ async def test_who_is_not_let_in_gets_in_nowhere(service: Service, face: Face):
     assert len(await service.app.jobs()) == 1
 
 
-@pytest.mark.parametrize("nobody", [None, "", " \t"])
-async def test_an_owner_that_is_nobody_is_refused(replica: Replica, face: Face, nobody):
-    """Else all that nobody knows would see each other's jobs."""
-    service = await replica(owner=lambda: nobody) if face == "fastapi" else None
-    service = service or await replica(owner=lambda _: nobody)
+@pytest.mark.parametrize("missing", [None, "", " \t"])
+async def test_a_missing_owner_is_refused(replica: Replica, face: Face, missing):
+    """Else all callers without an owner would see each other's jobs."""
+    service = await replica(owner=lambda: missing) if face == "fastapi" else None
+    service = service or await replica(owner=lambda _: missing)
     async with client_of(service.face(face)) as client:
         for answer in (
             await client.get("/reports/jobs"),
@@ -167,7 +167,7 @@ async def test_an_owner_that_is_nobody_is_refused(replica: Replica, face: Face, 
             await client.get("/reports/jobs/x/y/z"),
         ):
             assert answer.status_code == 403
-            assert answer.json()["type"] == "urn:tenure:problem:nobody"
+            assert answer.json()["type"] == "urn:tenure:problem:unknown-owner"
     assert await service.app.jobs() == []
 
 

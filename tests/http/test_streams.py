@@ -14,8 +14,8 @@ import pytest
 
 from tenure import Tenure
 from tenure.http import AsyncRouter
-from tenure.http.server import event_stream as streaming
-from tenure.http.server import store_trouble as telling
+from tenure.http.server import event_stream, store_trouble
+from tenure.jobs import changes
 from tenure.testing import Faults
 from tests.http.conftest import Replica
 from tests.http.service import Face, Service, Stage, as_face, user
@@ -179,8 +179,8 @@ async def test_what_each_event_says(
     ann: httpx2.AsyncClient, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[str] = []
-    kind_of = streaming._kind
-    monkeypatch.setattr(streaming, "_kind", lambda *now: seen.append(kind_of(*now)) or seen[-1])
+    kind_of = event_stream._kind
+    monkeypatch.setattr(event_stream, "_kind", lambda *now: seen.append(kind_of(*now)) or seen[-1])
     location = (await ann.post("/reports/slow?steps=1000")).headers["location"]
     listening = asyncio.create_task(ann.get(f"{location}/events"))
     await wait_until_async(lambda: "progress" in seen, SIZE.patience)
@@ -231,7 +231,7 @@ async def test_a_result_of_several_lines_stays_one_event(namespace: str, face: F
 async def test_a_cancel_is_seen_at_once(
     replica: Replica, face: Face, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(streaming, "_LOOK_EVERY", 10 * SIZE.patience)  # it has to be woken
+    monkeypatch.setattr(changes, "POLL_EVERY", 10 * SIZE.patience)  # it has to be woken
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -287,8 +287,8 @@ async def test_a_dropped_stream_leaves_nothing_behind(service: Service, face: Fa
 async def test_a_silent_stream_says_that_it_is_there(
     replica: Replica, face: Face, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(streaming, "_PING_EVERY", 0.02)
-    monkeypatch.setattr(streaming, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(event_stream, "_PING_EVERY", 0.02)
+    monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -309,7 +309,7 @@ async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(telling, "_AT_MOST_EVERY", 0.0)
+    monkeypatch.setattr(store_trouble, "_AT_MOST_EVERY", 0.0)
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]

@@ -181,6 +181,6 @@ class Responses(Struct, frozen=True, kw_only=True):
     def show_job(self, resource: JobResource[Any]) -> Any:
         return resource if self.job is None else self.job(resource)
 
-    def write_problem(self, problem: Problem) -> bytes:
+    def encode_problem(self, problem: Problem) -> bytes:
         shown = problem.body if self.problem is None else self.problem(problem.body)
         return msgspec.json.encode(shown)

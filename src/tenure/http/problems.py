@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "malformed-request": Kind(400, "The request cannot be read"),
     "idempotency-key-missing": Kind(400, "This needs an Idempotency-Key header"),
     "idempotency-key-malformed": Kind(400, "The Idempotency-Key header is not well-formed"),
-    "nobody": Kind(403, "Nobody knows who asks"),
+    "unknown-owner": Kind(403, "Missing or unknown owner"),
     "not-found": Kind(404, "There is no such job"),
     "method-not-allowed": Kind(405, "This address does not take this method"),
     "not-acceptable": Kind(406, "The result has another media type"),

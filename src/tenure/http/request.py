@@ -1,4 +1,8 @@
-"""What a client asks for, free of any framework: the request, and how its headers are read."""
+"""What a client asks for, free of any framework: the request, and what its headers mean.
+
+The routes take a `RequestData` whichever framework serves them. Header values that make no sense
+are ignored where HTTP says so, and raise a Problem otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,77 +18,86 @@ from tenure.errors import ConfigError
 from tenure.http.problems import Problem
 
 __all__ = [
-    "Asked",
     "Headers",
     "Owner",
+    "RequestData",
     "accepts",
     "idempotency_key",
-    "known_revision",
+    "known_entity_tags",
     "owner_name",
     "wait_preference",
 ]
 
 _KEY_MAX: Final = 255
+# A key may contain spaces, but not begin or end with one: proxies trim header values.
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+# More digits than this are a mistake, and `float` of very many takes long.
 _SECONDS = re.compile(r"\d{1,9}")
 
 
 class Headers(Mapping[str, str]):
-    """Headers by name, whatever the case of its letters. A handler may take them: `headers=`."""
+    """HTTP headers by name, in any case. A handler with a parameter of this type gets `headers=`.
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
+    Its repr shows names only: values may be secrets.
+    """
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in headers.items()}
 
     def __getitem__(self, name: str) -> str:
-        return self._given[name.lower()]
+        return self._values[name.lower()]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._values)
 
     def __repr__(self) -> str:
-        return f"Headers({', '.join(self._given)})"
+        return f"Headers({', '.join(self._values)})"
 
 
 class Owner(str):
-    """Who has asked, as the router's `owner=` says. A handler may take it; it is stored then."""
+    """The owner of a job, as the router's `owner=` returned it.
+
+    A handler with a parameter of this type gets it; only then is it stored in the clear.
+    """
 
     __slots__ = ()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """One request, as far as the routes look at it."""
+class RequestData(Struct, frozen=True, kw_only=True):
+    """The parts of a request that the routes look at."""
 
     headers: Headers
     base: str = ""
-    """The path under which this router's routes are, for links."""
+    """The path under which this router was reached, for links."""
     query: Mapping[str, str] = {}
-    """Of job routes: the last value of each parameter."""
-    around: Mapping[str, str] = {}
-    """Of endpoints: what the path says in front of the router, such as a tenant's name."""
+    """For job routes: the last value of each query parameter."""
+    outer_parameters: Mapping[str, str] = {}
+    """For endpoints: path parameters before the router's prefix, such as the name of a tenant."""
 
 
 def owner_name(owner: object) -> str:
-    """Return an owner as text; raise a Problem for nobody, lest all of them share their jobs.
+    """Return the owner as text. Raises a Problem if it is missing.
 
-    Raises ConfigError for what need not be the same text in the next request, or not another for
-    somebody else, such as an object that shows itself by its address.
+    Without that check all callers without an owner would share their jobs. Raises ConfigError for a
+    type whose text may differ between requests or be the same for two owners, such as an object
+    that shows its address in memory.
     """
     if owner is None or (isinstance(owner, str) and (not owner.strip() or has_surrogate(owner))):
-        raise Problem.of("nobody")
+        raise Problem.of("unknown-owner")
     if isinstance(owner, bool) or not isinstance(owner, str | int | UUID):
         msg = (
-            f"owner= returned a {type(owner).__qualname__}. Return what names the caller for good, "
-            "such as the id of the user: a str, an int or a UUID."
+            f"owner= returned a {type(owner).__qualname__}. Return a value that identifies the "
+            "caller in every request, such as the id of the user: a str, an int or a UUID."
         )
         raise ConfigError(msg)
     return str(owner)
 
 
 def wait_preference(headers: Headers) -> float:
-    """Return the seconds of `Prefer: wait=N`; 0 without one. What is not understood is ignored."""
+    """Return the seconds of `Prefer: wait=N`, or 0. Unknown preferences are ignored (RFC 7240)."""
     for preference in headers.get("prefer", "").split(","):
         name, _, value = preference.split(";")[0].partition("=")
         text = value.strip().strip('"')
@@ -94,27 +107,27 @@ def wait_preference(headers: Headers) -> float:
 
 
 def idempotency_key(headers: Headers) -> str | None:
-    """Return the key, given bare or as a quoted string; raise a Problem for what cannot be one."""
+    """Return the Idempotency-Key, bare or quoted. Raises a Problem if it is malformed."""
     text = headers.get("idempotency-key")
     if text is None:
         return None
     if len(text) >= 2 and text[0] == text[-1] == '"':
         text = text[1:-1]
     if len(text) > _KEY_MAX or not _VISIBLE.fullmatch(text):
-        detail = f"It has 1 to {_KEY_MAX} printable ASCII characters, such as a UUID."
+        detail = f"Send 1 to {_KEY_MAX} printable ASCII characters, such as a UUID."
         raise Problem.of("idempotency-key-malformed", detail)
     return text
 
 
-def known_revision(headers: Headers) -> set[str]:
-    """Return the entity tags of `If-None-Match`."""
-    given = headers.get("if-none-match", "").split(",")
-    return {one.strip().removeprefix("W/") for one in given if one.strip()}
+def known_entity_tags(headers: Headers) -> set[str]:
+    """Return the entity tags of `If-None-Match`: the revisions that the client has already."""
+    tags = (tag.strip() for tag in headers.get("if-none-match", "").split(","))
+    return {tag.removeprefix("W/") for tag in tags if tag}
 
 
 def accepts(headers: Headers, media_type: str) -> bool:
-    """Return whether the client takes this media type."""
-    ranges = [one.partition(";")[0].strip().lower() for one in headers.get("accept", "").split(",")]
-    kind = media_type.split(";", maxsplit=1)[0].lower()
-    fits = {"", "*/*", kind, f"{kind.partition('/')[0]}/*"}
-    return any(one in fits for one in ranges)
+    """Return whether `Accept` includes this media type. Quality values are not compared."""
+    ranges = [part.partition(";")[0] for part in headers.get("accept", "").split(",")]
+    wanted = media_type.split(";", maxsplit=1)[0].lower()
+    fitting = {"", "*/*", wanted, f"{wanted.partition('/')[0]}/*"}
+    return any(accepted.strip().lower() in fitting for accepted in ranges)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,9 +39,10 @@ from tenure.errors import (
     UniqueBusy,
     UniqueMismatch,
 )
+from tenure.jobs.changes import JobChanges
 from tenure.jobs.inserter import Inserter, in_slices
 from tenure.jobs.job import Job, JobPage, JobRequest, report_of
-from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.running_job import Insert, current
 from tenure.runtime.batcher import Batcher
 from tenure.stores.contract import Store, UserTransaction
@@ -50,8 +52,6 @@ __all__ = ["Jobs"]
 
 T = TypeVar("T")
 
-# Whoever waits for a job looks this often in case a wake-up does not come.
-_LOOK_EVERY = 2.0
 _REASON_MAX = 1000
 # How many jobs are looked at for one page without the runs of timers: ten calls of 200.
 _LOOKS = 10
@@ -204,16 +204,20 @@ class Jobs:
         record = await self.record(id_)
         if record.state in FINISHED:
             return record
-        until = None if timeout is None else self._clock.boot() + timeout
-        async with _lent_slot(id_), self._store.watch(("job", id_)) as bell:
-            while (record := await self.record(id_)).state not in FINISHED:
-                left = _LOOK_EVERY if until is None else until - self._clock.boot()
-                if left <= 0:
-                    standing = _standing(record, await self._now())
-                    told = f"job {id_} has not finished within {timeout:g} s; {standing}."
-                    raise TimeoutError(told)
-                await bell.wait(min(left, _LOOK_EVERY))
+        deadline = math.inf if timeout is None else self._clock.boot() + timeout
+        async with _lent_slot(id_), self.changes(id_) as changes:
+            record = await changes.until(lambda record: record.state in FINISHED, deadline)
+            if record.state not in FINISHED:
+                standing = _standing(record, await self._now())
+                msg = f"job {id_} has not finished within {timeout:g} s; {standing}."
+                raise TimeoutError(msg)
             return record
+
+    @asynccontextmanager
+    async def changes(self, id_: str) -> AsyncIterator[JobChanges]:
+        """Watch a job. Every wait for a job goes through here."""
+        async with self._store.watch(("job", id_)) as watch:
+            yield JobChanges(partial(self.record, id_), watch, self._clock)
 
     async def _now(self) -> int:
         """Return the store's time, or the local one if the store has gone."""

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from tenure.http.job_resource import Responses
 from tenure.http.problems import Problem
 from tenure.http.request import Headers
-from tenure.http.server.response import Answer, problem_answer
+from tenure.http.server.response import ResponseData, problem_response
 
 if TYPE_CHECKING:
     from tenure.http.server.app_per_loop import Lending
@@ -110,7 +110,7 @@ class Methods:
         problem = Problem.of("not-found")
         if taken:
             problem = Problem.of("method-not-allowed", headers={"Allow": ", ".join(sorted(taken))})
-        return as_response(problem_answer(problem, self._responses))
+        return as_response(problem_response(problem, self._responses))
 
     def _taken(self, path: str) -> set[str]:
         fitting = (
@@ -155,7 +155,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def as_response(answer: Answer, *, headers_only: bool = False) -> Response:
+def as_response(answer: ResponseData, *, headers_only: bool = False) -> Response:
     """Return an answer in the framework's own form; with headers only, a stream ends at once."""
     body = answer.body
     if isinstance(body, bytes):

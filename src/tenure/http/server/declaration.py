@@ -11,7 +11,7 @@ from tenure.core.jobs.retention import RetentionOption
 from tenure.core.policy import RetryOption
 from tenure.http.server.endpoint import BeforeEnqueue, Idempotency, Limits
 from tenure.jobs import AsyncTask, PlainTask, Task
-from tenure.runtime.attempts.attempt import Executor
+from tenure.runtime.attempts.handler import Executor
 
 __all__ = ["EndpointOptions", "HandlerDecorator", "check_options"]
 

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tenure.errors import ConfigError
 from tenure.http.problems import Problem, pointer_step
-from tenure.http.request import Asked, owner_name
+from tenure.http.request import RequestData, owner_name
 from tenure.http.server.asgi import (
     JOB_PATHS,
     REST,
@@ -30,7 +30,7 @@ from tenure.http.server.asgi import (
 from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.openapi import describe, describe_submit
 from tenure.http.server.parameters import Parameter
-from tenure.http.server.response import Answer, answered, problem_answer
+from tenure.http.server.response import ResponseData, problem_response, respond
 from tenure.http.server.submission import check_body
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["make_router"]
 
-_Ask: TypeAlias = Callable[[Request, str], Awaitable[Answer]]
+_Ask: TypeAlias = Callable[[Request, str], Awaitable[ResponseData]]
 # Names that no handler's parameter has.
 _REQUEST, _OWNER = "tenure_request", "tenure_owner"
 
@@ -117,16 +117,18 @@ class _Served:
                             request = Request(request.scope, _replay(body))
                         return await handle(request)
                     except Problem as problem:
-                        return as_response(problem_answer(problem, responses))
+                        return as_response(problem_response(problem, responses))
                     except RequestValidationError as error:
-                        return as_response(problem_answer(_invalid(error), responses))
+                        return as_response(problem_response(_invalid(error), responses))
 
                 return checked
 
         return ProblemRoute
 
-    async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
-        answer = await answered(ask, self._router.responses)
+    async def _answer(
+        self, request: Request, ask: Callable[[], Awaitable[ResponseData]]
+    ) -> Response:
+        answer = await respond(ask, self._router.responses)
         return as_response(answer, headers_only=request.method == "HEAD")
 
     def _base(self, below: str) -> Base:
@@ -149,8 +151,8 @@ class _Served:
             named = {**request.path_params, **request.query_params}
             values = {one.name: given[one.name] for one in read if one.alias in named}
             body = await request.body() if has_body else b""
-            around = endpoint.around(request.path_params)
-            asked = replace(_asked(request, base), around=around)
+            outer = endpoint.outer_parameters(request.path_params)
+            asked = replace(_asked(request, base), outer_parameters=outer)
             return await self._answer(
                 request,
                 lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body),
@@ -211,10 +213,12 @@ class _Served:
         self._paths[route] = path
         return route
 
-    def _of_job(self, answer: Callable[[Asked, str, str], Awaitable[Answer]], what: str) -> _Ask:
+    def _of_job(
+        self, answer: Callable[[RequestData, str, str], Awaitable[ResponseData]], what: str
+    ) -> _Ask:
         base = self._base(JOB_PATHS[what])
 
-        async def ask(request: Request, owner: str) -> Answer:
+        async def ask(request: Request, owner: str) -> ResponseData:
             return await answer(_asked(request, base), owner, request.path_params["job_id"])
 
         return ask
@@ -222,12 +226,12 @@ class _Served:
     def _listing(self) -> _Ask:
         base = self._base(JOB_PATHS["list"])
 
-        async def ask(request: Request, owner: str) -> Answer:
+        async def ask(request: Request, owner: str) -> ResponseData:
             return await self._routes.page(_asked(request, base), owner)
 
         return ask
 
-    async def _nothing(self, _: Request, __: str) -> Answer:
+    async def _nothing(self, _: Request, __: str) -> ResponseData:
         """Answer what is no job's address as if it were an unknown one's."""
         raise Problem.of("not-found")
 
@@ -236,9 +240,9 @@ async def _nobody() -> str:
     return ""
 
 
-def _asked(request: Request, base: Base) -> Asked:
+def _asked(request: Request, base: Base) -> RequestData:
     query = dict(request.query_params)
-    return Asked(headers=headers_of(request), base=base.of(request), query=query)
+    return RequestData(headers=headers_of(request), base=base.of(request), query=query)
 
 
 def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

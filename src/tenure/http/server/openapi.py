@@ -105,7 +105,7 @@ def describe_submit(endpoint: Endpoint, get: str, *, owned: bool) -> dict[str, A
     if entry.limits is not None:
         problems += ["too-many-jobs", "too-many-requests", "queue-full"]
     if owned:
-        problems.append("nobody")
+        problems.append("unknown-owner")
     link = {"operationId": get, "parameters": {"job_id": "$response.body#/id"}}
     accepted = _headers("Location", "Retry-After", "Idempotency-Replayed")
     responses: dict[int | str, dict[str, Any]] = {
@@ -178,7 +178,7 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
     if what == "cancel":
         found |= _problems("store-unavailable", "store-full")
     if owned:
-        found |= _problems("nobody")
+        found |= _problems("unknown-owner")
     summary, description = _SAYS[what]
     return {
         "summary": summary,

@@ -22,12 +22,12 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from tenure.core.callables import is_async
 from tenure.core.values.json import encode
 from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
 from tenure.errors import ConfigError
 from tenure.http.problems import Problem, problems_of_frameworks
 from tenure.http.request import Headers, Owner
-from tenure.locks.lock import is_async
 from tenure.runtime.attempts.job_context import JobContext, current_job
 
 __all__ = ["Parameter", "Parameters", "Source", "check_json", "path_form"]

@@ -1,4 +1,4 @@
-"""What a route answers with, free of any framework."""
+"""What a route answers with, free of any framework, and how errors become problems."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from msgspec import Struct
 from tenure.errors import JobUnreadable, StoreError, StoreFull
 from tenure.http.job_resource import Responses
 from tenure.http.problems import PROBLEM_JSON, Problem
-from tenure.http.server.store_trouble import tell_why
+from tenure.http.server.store_trouble import log_store_error
 
-__all__ = ["JSON", "Answer", "answered", "problem_answer"]
+__all__ = ["JSON", "ResponseData", "problem_response", "respond"]
 
 JSON = "application/json"
 
-_DAMAGED: Final = "What is stored of it is damaged. Submit it anew if it is still wanted."
-_FULL: Final = "Nothing was stored. Try again later: room comes back as old jobs are removed."
-# Jobs are removed when their retention is over, or when an operator has seen the log: neither is a
-# matter of one second.
-_ROOM_MAY_TAKE: Final = "30"
+_DAMAGED: Final = "What the store holds of it is damaged. Submit it again if you still need it."
+_FULL: Final = "Nothing was stored. Retry later: room is freed as old jobs are removed."
+# A full store gets room when retentions run out or an operator acts, so in minutes, not seconds.
+_FULL_RETRY_AFTER: Final = "30"
+_UNAVAILABLE_RETRY_AFTER: Final = "1"
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """A response."""
+class ResponseData(Struct, frozen=True, kw_only=True):
+    """A response, before a framework sends it. An iterator as body is sent as a stream."""
 
     status: int
     headers: dict[str, str]
@@ -32,30 +32,36 @@ class Answer(Struct, frozen=True, kw_only=True):
     media_type: str | None = None
 
 
-def problem_answer(problem: Problem, responses: Responses) -> Answer:
-    """Return a problem as a response."""
-    return Answer(
+def problem_response(problem: Problem, responses: Responses) -> ResponseData:
+    """Return a problem as a response that no cache keeps."""
+    return ResponseData(
         status=problem.status,
         headers={**problem.headers, "Cache-Control": "no-store"},
-        body=responses.write_problem(problem),
+        body=responses.encode_problem(problem),
         media_type=PROBLEM_JSON,
     )
 
 
-async def answered(ask: Callable[[], Awaitable[Answer]], responses: Responses) -> Answer:
-    """Return an answer, whatever goes wrong on the way that a client may know of."""
+async def respond(
+    handle: Callable[[], Awaitable[ResponseData]], responses: Responses
+) -> ResponseData:
+    """Return the response of `handle`, or the problem for the error that it raised.
+
+    Errors of the store become problems that say when to retry. Any other error is a bug, and is
+    left to the framework.
+    """
     try:
-        return await ask()
+        return await handle()
     except Problem as problem:
-        return problem_answer(problem, responses)
-    except JobUnreadable:  # the store has logged what is wrong with it
-        return problem_answer(Problem.of("job-unreadable", _DAMAGED), responses)
+        return problem_response(problem, responses)
+    except JobUnreadable:  # the store has logged the details
+        return problem_response(Problem.of("job-unreadable", _DAMAGED), responses)
     except StoreFull as error:
-        tell_why(error)
-        full = Problem.of("store-full", _FULL, headers={"Retry-After": _ROOM_MAY_TAKE})
-        return problem_answer(full, responses)
+        log_store_error(error)
+        full = Problem.of("store-full", _FULL, headers={"Retry-After": _FULL_RETRY_AFTER})
+        return problem_response(full, responses)
     except StoreError as error:
-        # A store that refuses is nothing a client can mend, and may be there again soon.
-        tell_why(error)
-        unavailable = Problem.of("store-unavailable", headers={"Retry-After": "1"})
-        return problem_answer(unavailable, responses)
+        # A refusal is a 503 as well: the client can do nothing about it but retry.
+        log_store_error(error)
+        headers = {"Retry-After": _UNAVAILABLE_RETRY_AFTER}
+        return problem_response(Problem.of("store-unavailable", headers=headers), responses)

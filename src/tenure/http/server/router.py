@@ -31,7 +31,7 @@ from tenure.http.server.parameters import Parameters, path_form
 from tenure.http.server.response import JSON
 from tenure.http.server.routes import Routes
 from tenure.jobs import StoredTask, Task, check_declarable
-from tenure.runtime.attempts.attempt import Executor
+from tenure.runtime.attempts.handler import Executor
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

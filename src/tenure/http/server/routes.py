@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
@@ -18,11 +18,11 @@ from tenure.core.jobs.states import FINISHED, STATES
 from tenure.errors import JobNotFound, StoreError
 from tenure.http.job_resource import JobList, JobResource, Responses, failure
 from tenure.http.problems import Problem
-from tenure.http.request import Asked, accepts, known_revision, wait_preference
+from tenure.http.request import RequestData, accepts, known_entity_tags, wait_preference
 from tenure.http.server.app_per_loop import Lending
 from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.event_stream import EVENT_STREAM, job_events, last_event_id
-from tenure.http.server.response import JSON, Answer
+from tenure.http.server.response import JSON, ResponseData
 from tenure.http.server.submission import submit
 from tenure.jobs import Job
 
@@ -55,12 +55,12 @@ class Routes:
     async def submit(
         self,
         endpoint: Endpoint,
-        asked: Asked,
+        asked: RequestData,
         owner: str,
         *,
         values: Mapping[str, Any],
         body: bytes,
-    ) -> Answer:
+    ) -> ResponseData:
         services = await self._lending.services()
         job = await submit(
             services,
@@ -80,7 +80,7 @@ class Routes:
                 record = await self._finished(services, record, wait)
             if record.state == "succeeded" and failure(record) is None:
                 return self._waited(record, asked, replayed, wait)
-        return Answer(
+        return ResponseData(
             status=202,
             headers={
                 **_PRIVATE,
@@ -95,13 +95,13 @@ class Routes:
     def _waited(
         self,
         record: JobRecord,
-        asked: Asked,
+        asked: RequestData,
         replayed: dict[str, str],
         wait: float,
-    ) -> Answer:
+    ) -> ResponseData:
         links = JobResource.of(record, asked.base).links
         body, media_type = self._result(record)
-        return Answer(
+        return ResponseData(
             status=200,
             headers={
                 **_PRIVATE,
@@ -116,9 +116,9 @@ class Routes:
 
     # One job.
 
-    async def get(self, asked: Asked, owner: str, id_: str) -> Answer:
+    async def get(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
-        known, applied = known_revision(asked.headers), {}
+        known, applied = known_entity_tags(asked.headers), {}
         wait = min(wait_preference(asked.headers), self._max_wait)
         if wait > 0:
             # Until it has changed for who knows a revision, else until it has finished.
@@ -127,11 +127,11 @@ class Routes:
         tag = _entity_tag(record)
         headers = {**_PRIVATE, **applied, "ETag": tag, **self._look_again(services, record)}
         if tag in known or "*" in known:
-            return Answer(status=304, headers=headers)
+            return ResponseData(status=304, headers=headers)
         body = self._write(record, asked)
-        return Answer(status=200, headers=headers, body=body, media_type=JSON)
+        return ResponseData(status=200, headers=headers, body=body, media_type=JSON)
 
-    async def result(self, asked: Asked, owner: str, id_: str) -> Answer:
+    async def result(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
         wait = min(wait_preference(asked.headers), self._max_wait)
         if wait > 0:
@@ -145,14 +145,14 @@ class Routes:
         body, media_type = self._result(record)
         if not accepts(asked.headers, media_type):
             raise Problem.of("not-acceptable", f"It is {media_type}.")
-        return Answer(
+        return ResponseData(
             status=200,
             headers={**_PRIVATE, "ETag": _entity_tag(record), "X-Content-Type-Options": "nosniff"},
             body=body,
             media_type=media_type,
         )
 
-    async def cancel(self, asked: Asked, owner: str, id_: str) -> Answer:
+    async def cancel(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
         job: Job[Any] = services.jobs.handle(record)
         try:
@@ -163,20 +163,20 @@ class Routes:
         is_over = record.state in FINISHED
         headers = {} if is_over else self._look_again(services, record)
         body = self._write(record, asked)
-        return Answer(
+        return ResponseData(
             status=200 if is_over else 202,
             headers={**_PRIVATE, **headers},
             body=body,
             media_type=JSON,
         )
 
-    async def events(self, asked: Asked, owner: str, id_: str) -> Answer:
+    async def events(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
         after = last_event_id(asked.headers)
         if record.state in FINISHED and after >= record.revision:
             # Who has seen the end and comes back is told to stop: a browser takes 204 for that.
-            return Answer(status=204, headers=dict(_PRIVATE))
-        return Answer(
+            return ResponseData(status=204, headers=dict(_PRIVATE))
+        return ResponseData(
             status=200,
             headers={**_PRIVATE, "X-Accel-Buffering": "no"},
             body=self._stream(services, asked, id_, after),
@@ -184,13 +184,13 @@ class Routes:
         )
 
     def _stream(
-        self, services: Services, asked: Asked, id_: str, after: int
+        self, services: Services, asked: RequestData, id_: str, after: int
     ) -> AsyncIterator[bytes]:
         return job_events(services, id_, after, lambda record: self._write(record, asked))
 
     # Several jobs.
 
-    async def page(self, asked: Asked, owner: str) -> Answer:
+    async def page(self, asked: RequestData, owner: str) -> ResponseData:
         state, cursor = asked.query.get("state"), asked.query.get("cursor")
         limit = asked.query.get("limit", str(PAGE))
         errors = []
@@ -213,7 +213,7 @@ class Routes:
             self._responses.show_job(JobResource.of(record, asked.base)) for record in page.jobs
         ]
         body = msgspec.json.encode(JobList(jobs, page.cursor))
-        return Answer(status=200, headers=dict(_PRIVATE), body=body, media_type=JSON)
+        return ResponseData(status=200, headers=dict(_PRIVATE), body=body, media_type=JSON)
 
     # What they share.
 
@@ -230,7 +230,7 @@ class Routes:
             raise Problem.of("not-found")
         return services, record
 
-    def _write(self, record: JobRecord, asked: Asked) -> bytes:
+    def _write(self, record: JobRecord, asked: RequestData) -> bytes:
         endpoint = self.endpoints.get(record.task)
         inline = endpoint is not None and endpoint.entry.media_type == JSON
         return self._responses.write_job(JobResource.of(record, asked.base, inline=inline))
@@ -250,21 +250,22 @@ class Routes:
             return sent, JSON
 
     async def _finished(
-        self, services: Services, record: JobRecord, wait: float, known: set[str] | None = None
+        self, services: Services, record: JobRecord, wait: float, known: Collection[str] = ()
     ) -> JobRecord:
-        """Return the record once the job has finished, or as it is after the wait."""
-        until = services.store.clock.boot() + wait
-        async with services.store.watch(("job", record.id)) as bell:
-            while True:
-                try:
-                    record = await services.jobs.record(record.id)
-                except JobNotFound:
-                    raise Problem.of("not-found") from None
-                left = until - services.store.clock.boot()
-                has_changed = bool(known) and _entity_tag(record) not in (known or ())
-                if record.state in FINISHED or has_changed or left <= 0:
-                    return record
-                await bell.wait(min(left, 2.0))
+        """Return the job once it has finished, or has a revision not in `known`, if that has any.
+
+        Returns it as it is after `wait` seconds.
+        """
+
+        def is_enough(record: JobRecord) -> bool:
+            return record.state in FINISHED or (bool(known) and _entity_tag(record) not in known)
+
+        deadline = services.store.clock.boot() + wait
+        try:
+            async with services.jobs.changes(record.id) as changes:
+                return await changes.until(is_enough, deadline)
+        except JobNotFound:
+            raise Problem.of("not-found") from None
 
     def _look_again(self, services: Services, record: JobRecord) -> dict[str, str]:
         """Return when to look again, and learn from what has finished."""

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenure.errors import ConfigError
 from tenure.http.problems import Problem
-from tenure.http.request import Asked, owner_name
+from tenure.http.request import RequestData, owner_name
 from tenure.http.server.asgi import (
     JOB_PATHS,
     REST,
@@ -27,7 +27,7 @@ from tenure.http.server.asgi import (
     read_body,
 )
 from tenure.http.server.endpoint import Endpoint
-from tenure.http.server.response import Answer, answered
+from tenure.http.server.response import ResponseData, respond
 from tenure.http.server.submission import check_body
 
 if TYPE_CHECKING:
@@ -91,8 +91,10 @@ class _Served:
         self._routes = router.operations
         self._ask_owner = _reader_of_owners(router.owner)
 
-    async def _answer(self, request: Request, ask: Callable[[], Awaitable[Answer]]) -> Response:
-        answer = await answered(ask, self._router.responses)
+    async def _answer(
+        self, request: Request, ask: Callable[[], Awaitable[ResponseData]]
+    ) -> Response:
+        answer = await respond(ask, self._router.responses)
         return as_response(answer, headers_only=request.method == "HEAD")
 
     async def _owner(self, request: Request) -> str:
@@ -101,18 +103,18 @@ class _Served:
         owner = self._ask_owner(request)
         return owner_name(await owner if inspect.isawaitable(owner) else owner)
 
-    def _asked(self, request: Request) -> Asked:
+    def _asked(self, request: Request) -> RequestData:
         if request.scope["path"].endswith("\n"):  # a route also matches what has that behind it
             raise Problem.of("not-found")
         base = quote(f"{request.scope.get('root_path', '')}{self._router.prefix}")
-        return Asked(headers=headers_of(request), base=base, query=dict(request.query_params))
+        return RequestData(headers=headers_of(request), base=base, query=dict(request.query_params))
 
     def of_endpoint(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
-            async def ask() -> Answer:
+            async def ask() -> ResponseData:
                 owner = await self._owner(request)
-                around = endpoint.around(request.path_params)
-                asked, body = replace(self._asked(request), around=around), b""
+                outer = endpoint.outer_parameters(request.path_params)
+                asked, body = replace(self._asked(request), outer_parameters=outer), b""
                 if endpoint.parameters.body is not None:
                     body = await read_body(request, endpoint.entry.body_limit)
                     check_body(endpoint, asked.headers, body)
@@ -125,10 +127,10 @@ class _Served:
         return route
 
     def of_job(
-        self, answer: Callable[[Asked, str, str], Awaitable[Answer]]
+        self, answer: Callable[[RequestData, str, str], Awaitable[ResponseData]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
-            async def ask() -> Answer:
+            async def ask() -> ResponseData:
                 owner = await self._owner(request)
                 return await answer(self._asked(request), owner, request.path_params["job_id"])
 
@@ -137,7 +139,7 @@ class _Served:
         return route
 
     async def listing(self, request: Request) -> Response:
-        async def ask() -> Answer:
+        async def ask() -> ResponseData:
             return await self._routes.page(self._asked(request), await self._owner(request))
 
         return await self._answer(request, ask)

@@ -1,4 +1,8 @@
-"""Why requests are refused for the store's sake: told in the log, as clients may not know."""
+"""Logs why the store made requests fail. Clients only see a 503 and when to retry.
+
+An outage affects every request, so each kind of failure is logged once in a while and counted in
+between. The three kinds differ in what an operator has to do: wait, make room, or repair.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +14,48 @@ from tenure.core.clock import Clock, SystemClock
 from tenure.core.safe_text import safe
 from tenure.errors import StoreError, StoreFull, StoreUnavailable
 
-__all__ = ["Complaints", "tell_why"]
+__all__ = ["RateLimitedWarning", "log_store_error"]
 
 log = logging.getLogger("tenure")
 
-# An outage meets every request; one line in so many seconds says as much as thousands.
 _AT_MOST_EVERY: Final = 30.0
-_MOST: Final = 500
+_LENGTH_MAX: Final = 500
 
 
-class Complaints:
-    """Warns of one kind of failure now and then, and counts the rest."""
+class RateLimitedWarning:
+    """One warning that is logged every 30 s at most, with the number of those left out."""
 
     def __init__(self, text: str, clock: Clock) -> None:
         self._text = text
         self._clock = clock
-        self._told = -math.inf
-        self._more = 0
+        self._logged_at = -math.inf
+        self._skipped = 0
 
     def add(self, error: StoreError) -> None:
+        """Log the error, or count it if the last warning is too recent."""
         now = self._clock.boot()
-        if now - self._told < _AT_MOST_EVERY:
-            self._more += 1
+        if now - self._logged_at < _AT_MOST_EVERY:
+            self._skipped += 1
             return
-        more = f" ({self._more:,} more since the last time)" if self._more else ""
-        self._told, self._more = now, 0
-        # The stores show their address without what is secret in it.
-        log.warning("%s: %s%s", self._text, safe(str(error))[:_MOST], more)
+        more = f" ({self._skipped:,} more since the last time)" if self._skipped else ""
+        self._logged_at, self._skipped = now, 0
+        # Stores leave credentials out of their error messages.
+        log.warning("%s: %s%s", self._text, safe(str(error))[:_LENGTH_MAX], more)
 
 
-_away = Complaints("requests over HTTP cannot be answered, the store is away", SystemClock())
-_full = Complaints("requests over HTTP cannot be accepted, the store is full", SystemClock())
-_refused = Complaints(
-    "requests over HTTP cannot be answered, the store refuses what is asked of it, and will do so "
-    "until somebody mends it",
+_unavailable = RateLimitedWarning("HTTP requests fail because the store is away", SystemClock())
+_full = RateLimitedWarning("HTTP requests are refused because the store is full", SystemClock())
+_refused = RateLimitedWarning(
+    "HTTP requests fail because the store refuses a call, and will fail until that is repaired",
     SystemClock(),
 )
 
 
-def tell_why(error: StoreError) -> None:
-    """Warn, now and then, of why requests fail; an outage apart from what will not pass alone."""
+def log_store_error(error: StoreError) -> None:
+    """Log why a request failed, at a limited rate for each kind of failure."""
     if isinstance(error, StoreFull):
         _full.add(error)
+    elif isinstance(error, StoreUnavailable):
+        _unavailable.add(error)
     else:
-        (_away if isinstance(error, StoreUnavailable) else _refused).add(error)
+        _refused.add(error)

@@ -17,7 +17,7 @@ from tenure.app.lifecycle import Services
 from tenure.core.jobs.records import Unique
 from tenure.errors import ArgumentsError, JobNotFound, TooLarge, UniqueMismatch
 from tenure.http.problems import Problem, pointer_step
-from tenure.http.request import Asked, Headers, idempotency_key
+from tenure.http.request import Headers, RequestData, idempotency_key
 from tenure.http.server.endpoint import Endpoint, Limits, Submission
 from tenure.http.server.parameters import check_json
 from tenure.jobs import Job, JobRequest
@@ -62,7 +62,7 @@ async def submit(
     tag: str,
     values: Mapping[str, Any],
     body: bytes,
-    asked: Asked,
+    asked: RequestData,
 ) -> Job[Any]:
     """Store the job of a request and return it; the same one for the same idempotency key.
 
@@ -73,7 +73,7 @@ async def submit(
     payload = _payload(endpoint, owner, values, body, kept)
     arguments = _arguments(endpoint, payload)
     key = _key(endpoint, headers)
-    mark = None if key is None else _scoped(tag, endpoint, asked.around, key)
+    mark = None if key is None else _scoped(tag, endpoint, asked.outer_parameters, key)
     is_checked = entry.limits is not None or entry.before_enqueue is not None
     if is_checked and not await _is_replay(services, mark):
         if entry.limits is not None:
