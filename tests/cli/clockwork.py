@@ -12,7 +12,8 @@ from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.documents import Decision
 from tenure.core.schedules.registration import Registered, Registration
 from tenure.runtime.attempts.reports import ErrorReport
-from tenure.runtime.timers.scheduling import Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tests.cli.conftest import Place
 from tests.contract.job_calls import settle
 from tests.contract.schedule_calls import advance, bound, move

@@ -12,7 +12,7 @@ import tenure
 from tenure import blocking
 from tenure.core.jobs.records import AttemptLine, JobRecord, write_history
 from tenure.core.worker_info import write_serving
-from tenure.runtime.attempts.attempt import ErrorReport
+from tenure.runtime.attempts.reports import ErrorReport
 from tests.cli.conftest import Place
 from tests.rig.endings import settlement
 from tests.rig.waiting import wait_until_async

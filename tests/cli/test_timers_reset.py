@@ -11,7 +11,7 @@ from tenure.core.durations import micros
 from tenure.core.ids import JobIds
 from tenure.core.schedules.documents import write_document
 from tenure.core.schedules.records import Commit, Expected, Write
-from tenure.runtime.timers.scheduling import read_schedules
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tests.cli.clockwork import EVIL, STEERING, Clockwork, clockwork_at
 from tests.cli.conftest import Place, Run
 from tests.cli.doctoring import examined

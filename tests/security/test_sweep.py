@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from tenure.cli.commands import tenure as command
 from tenure.core.clock import SystemClock
 from tenure.core.jobs.states import STATES
-from tenure.runtime.timers.scheduling import read_schedules
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores import damage
 from tenure.stores.connect import connect
 from tests.rig.sizes import SIZE

@@ -12,7 +12,8 @@ from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.documents import DECLARED_FOR, Schedule
 from tenure.core.schedules.pauses import AHEAD_AFTER, seconds_ahead
 from tenure.observe import TimerAhead
-from tenure.runtime.timers.scheduling import Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 from tests.contract.schedule_calls import SECOND
 from tests.contract.worlds import World

@@ -30,7 +30,7 @@ from tenure.jobs import (
     make_handler,
     make_task,
 )
-from tenure.runtime.attempts.attempt import Around, Executor
+from tenure.runtime.attempts.handler import Around, Executor
 from tenure.runtime.attempts.running_job import current
 from tenure.runtime.pruning import prune
 from tenure.runtime.replica.recovery import Recovery

@@ -23,7 +23,7 @@ from tenure.jobs import Jobs
 from tenure.locks.hold import Holds
 from tenure.locks.lock import USE_ASYNC_WITH
 from tenure.observe.events import Event, Events
-from tenure.runtime.attempts.attempt import Around, Handler
+from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.host import Host
 from tenure.stores.connect import connect
 from tenure.stores.contract import LeaseStore, Migrate, Store

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, overload
 
 from tenure.app.lifecycle import Lifecycle
+from tenure.core.callables import check_function
 from tenure.core.durations import Duration, seconds
 from tenure.core.leases import Lease, Meta, check_limit, check_meta, check_name
 from tenure.core.policy import TTL_DEFAULT, TTL_MAX, TTL_MIN
@@ -19,7 +20,6 @@ from tenure.locks.lock import (
     OnUnavailable,
     Outcome,
     Semaphore,
-    check_function,
     checked_wait,
     rules,
     run_locked,

@@ -10,6 +10,7 @@ from tenure.blocking.jobs import Job, JobPage
 from tenure.blocking.locks import Election, Lock, LockOptions, OnLost, Semaphore
 from tenure.blocking.portal import Portal
 from tenure.blocking.timers import TimerHandle
+from tenure.core.callables import is_async
 from tenure.core.durations import Duration, Until
 from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
 from tenure.core.jobs.states import JobState
@@ -17,7 +18,7 @@ from tenure.core.leases import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
 from tenure.jobs import JobRequest
-from tenure.locks.lock import OnUnavailable, Outcome, is_async
+from tenure.locks.lock import OnUnavailable, Outcome
 from tenure.observe import Event
 
 __all__ = ["Tenure"]

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tenure.core.callables import check_function, is_async
 from tenure.core.leases import check_name
 from tenure.core.policy import Backoff, RetryOption, parse_retry
 from tenure.core.values.signature import Signature
 from tenure.errors import ConfigError
-from tenure.locks.lock import check_function, is_async
-from tenure.runtime.attempts.attempt import EXECUTORS, Executor, Handler
+from tenure.runtime.attempts.handler import EXECUTORS, Executor, Handler
 
 __all__ = ["check_declarable", "is_declared_again", "make_handler"]
 

@@ -20,7 +20,7 @@ from tenure.errors import (
     JobFailed,
     JobNotFound,
 )
-from tenure.runtime.attempts.attempt import ErrorReport
+from tenure.runtime.attempts.reports import ErrorReport
 
 if TYPE_CHECKING:
     from tenure.jobs.service import Jobs

@@ -18,7 +18,7 @@ from tenure.core.settings import Settings
 from tenure.errors import ConfigError, TooLarge
 from tenure.jobs import Job, JobRequest
 from tenure.jobs.options import Options, Unique
-from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.handler import Handler
 
 __all__ = ["AsyncTask", "PlainTask", "StoredTask", "Task", "TaskDecorator", "make_task"]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeAl
 
 from msgspec import Struct
 
+from tenure.core.callables import is_async
 from tenure.core.durations import Duration, seconds
 from tenure.errors import AcquireTimeout, ConfigError, LeaseLost, StoreUnavailable
 from tenure.locks.hold import Hold, HoldPolicy, Holds, OnLost
@@ -32,9 +33,7 @@ __all__ = [
     "Outcome",
     "Semaphore",
     "Unset",
-    "check_function",
     "checked_wait",
-    "is_async",
     "rules",
     "run_anywhere",
     "run_locked",
@@ -252,22 +251,9 @@ async def to_its_end(work: asyncio.Future[T]) -> T:
     return result
 
 
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine; an object may have an async `__call__`."""
-    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - asked what, not whether
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
-
-
 def checked_wait(wait: Duration | None) -> float | None:
     """Return the most seconds to wait; None is for ever."""
     return None if wait is None else seconds(wait, "wait")
-
-
-def check_function(fn: object) -> None:
-    """Raise ConfigError for what cannot be called, such as the result of a call."""
-    if not callable(fn):
-        msg = f"fn must be a function, not {fn!r}. Pass the function itself, do not call it."
-        raise ConfigError(msg)
 
 
 def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> HoldPolicy:

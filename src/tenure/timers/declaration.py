@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tenure.core.calendar.blackouts import Blackout, check_blackouts
 from tenure.core.calendar.rules import Every, Rule, make_rule, shortest_distance
 from tenure.core.calendar.spreads import check_spread, spread_offset
+from tenure.core.callables import is_async
 from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.options import write_options
 from tenure.core.jobs.records import JobRecord
@@ -43,8 +44,7 @@ from tenure.core.schedules.documents import EVERYTHING
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.values.signature import Signature
 from tenure.errors import ConfigError
-from tenure.locks.lock import is_async
-from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.running_job import current
 from tenure.runtime.attempts.unlocked_runs import unlocked_since
 
@@ -259,12 +259,12 @@ class _Retries:
         return max(0.0, (told.scheduled - record.started) / 1e6) if record.attempt == 1 else 0.0
 
     def after_failure(
-        self, record: JobRecord, tries: int, seconds: float, asked: float | None
+        self, record: JobRecord, tries: int, seconds: float, requested: float | None
     ) -> float | None:
         if not self._retry.allows(tries):
             return None
         # Not random: the only one who could be in the way is the next tick.
-        pause = self._retry.delay(tries, 1.0) if asked is None else asked
+        pause = self._retry.delay(tries, 1.0) if requested is None else requested
         if record.timeout is not None and seconds + pause >= record.timeout:
             return None
         following = self._definition.rule.next_after(_arguments(record).nominal)

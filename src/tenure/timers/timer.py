@@ -29,7 +29,8 @@ from tenure.core.schedules.steps import bounds, next_due, preview, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
 from tenure.jobs import Job, Jobs
-from tenure.runtime.timers.scheduling import Schedules, Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import StoredSchedules, read_schedules
 from tenure.stores.contract import Store
 from tenure.timers.info import TickOutcome, TickRecord, TimerInfo, TimerPause
 
@@ -118,7 +119,7 @@ class TimerHandle:
         runs = await _runs_of(self._timers, decisions)
         return [_tick_record(one, runs.get(one.job)) for one in decisions]
 
-    async def _read(self) -> Schedules:
+    async def _read(self) -> StoredSchedules:
         found = await read_schedules(self._timers.store, [self.name])
         if not found.all or self.name == EVERYTHING:
             raise self._not_found()
@@ -238,7 +239,7 @@ def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
     )
 
 
-async def _described(timers: Timers, found: Schedules) -> list[TimerInfo]:
+async def _described(timers: Timers, found: StoredSchedules) -> list[TimerInfo]:
     """Return in words for users how schedules stand."""
     latest = {schedule.name: _latest(schedule) for schedule in found.all}
     decisions = [decision for decision in latest.values() if decision is not None]

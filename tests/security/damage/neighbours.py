@@ -9,7 +9,8 @@ from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Note, Unique
 from tenure.core.jobs.states import STATES
 from tenure.core.leases import Lease
 from tenure.core.schedules.registration import Registered
-from tenure.runtime.timers.scheduling import Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 from tests.contract.job_calls import new_claim_no
 from tests.rig.endings import leave, recover, settlement

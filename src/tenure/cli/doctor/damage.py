@@ -13,7 +13,7 @@ from tenure.core.jobs.states import STATES
 from tenure.core.leases import Finding
 from tenure.core.schedules.documents import EVERYTHING
 from tenure.core.schedules.records import DECISIONS_MAX
-from tenure.runtime.timers.scheduling import read_schedules
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 
 __all__ = ["damage_examined", "what_to_do"]

@@ -15,7 +15,7 @@ from tenure.core.schedules.documents import Schedule
 from tenure.core.schedules.pauses import silent_for
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.worker_info import Serving, read_serving
-from tenure.runtime.timers.scheduling import read_schedules
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 
 __all__ = ["jobs_examined"]

@@ -4,112 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    AsyncExitStack,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
-
-import msgspec
-from msgspec import Struct
+from typing import Any, Final
 
 from tenure.core.clock import Clock
-from tenure.core.durations import micros
-from tenure.core.jobs import endings
-from tenure.core.jobs.options import read_options
-from tenure.core.jobs.records import AttemptOutcome, JobRecord, Settlement
+from tenure.core.jobs.endings import succeeded
+from tenure.core.jobs.records import JobRecord, Settlement
 from tenure.core.jobs.results import store_result
-from tenure.core.jobs.run_numbers import runs_of
-from tenure.core.policy import TTL_MAX, Backoff, read_backoff
-from tenure.core.values.signature import Signature
 from tenure.errors import ArgumentsError
 from tenure.observe.events import Events
-from tenure.observe.jobs import AttemptFailed, HandlerStuck, ResultNotStored
-from tenure.observe.log_records import Raised, fields_of, write
-from tenure.runtime.attempts.job_context import JobContext, context_of
+from tenure.observe.jobs import HandlerStuck, ResultNotStored
+from tenure.observe.log_records import fields_of, write
+from tenure.runtime.attempts.attempt_endings import AttemptEndings, requested_pause
+from tenure.runtime.attempts.handler import Around, Handler
+from tenure.runtime.attempts.job_context import context_of
 from tenure.runtime.attempts.processes.pool import Processes, ProcessLimits, Returned
-from tenure.runtime.attempts.reports import (
-    ErrorReport,
-    Reject,
-    Retry,
-    TimedOut,
-    Unreadable,
-    UnreadableInChild,
-    awaited,
-    report_on,
-    traceback_of,
-)
+from tenure.runtime.attempts.reports import Reject, TimedOut, Unreadable, awaited, report_on
 from tenure.runtime.attempts.running_job import RunningJob, current
 from tenure.runtime.attempts.threads import Threads
 from tenure.runtime.attempts.time_limit import TimeLimit, set_alarm
 from tenure.runtime.attempts.transaction import Ending
 
-__all__ = [
-    "EXECUTORS",
-    "STUCK_AFTER",
-    "Around",
-    "AttemptRunner",
-    "ErrorReport",
-    "Executor",
-    "Handler",
-    "Pacing",
-    "Reject",
-    "Retry",
-    "ends_more_than_the_attempt",
-]
-
-Around: TypeAlias = Callable[
-    [JobContext], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
-]
-"""Makes what is entered before an attempt and left after it."""
-
-Executor: TypeAlias = Literal["auto", "thread", "process"]
-"""Where a handler runs; "auto": async functions on the loop, plain ones in threads."""
-EXECUTORS: Final = get_args(Executor)
+__all__ = ["STUCK_AFTER", "AttemptRunner", "ends_more_than_the_attempt"]
 
 log = logging.getLogger("tenure")
 
 STUCK_AFTER: Final = 1.0
 """A function that goes on for so many seconds after its time-out is reported."""
-
-
-class Pacing(Protocol):
-    """When an attempt begins, and whether it begins again by itself after an error."""
-
-    def before(self, record: JobRecord) -> float:
-        """Return how long to wait before the handler is called."""
-        ...
-
-    def after_failure(
-        self, record: JobRecord, tries: int, seconds: float, asked: float | None
-    ) -> float | None:
-        """Return how long to wait before it is called again; None: not again.
-
-        `seconds` have passed since the attempt began, and the handler has `asked` for a pause.
-        """
-        ...
-
-
-class Handler(Struct, frozen=True, kw_only=True):
-    """A function that jobs of one name run."""
-
-    name: str
-    function: Callable[..., Any]
-    is_async: bool
-    signature: Signature
-    retry: Backoff
-    executor: Executor = "auto"
-    pacing: Pacing | None = None
-
-    @property
-    def is_cancellable(self) -> bool:
-        """Whether it can be stopped. A thread can only be asked to."""
-        return self.is_async or self.executor == "process"
 
 
 class AttemptRunner:
@@ -119,15 +42,15 @@ class AttemptRunner:
         self,
         clock: Clock,
         events: Events,
+        endings: AttemptEndings,
         *,
         payload_limit: int,
         result_limit: int,
         around: Sequence[Around] = (),
         processes: ProcessLimits,
         on_room: Callable[[], None],
-        on_given_up: Callable[[JobRecord, AttemptFailed, Raised], None],
     ) -> None:
-        self._on_given_up = on_given_up
+        self._endings = endings
         self._clock = clock
         self._events = events
         self._payload_limit = payload_limit
@@ -144,8 +67,8 @@ class AttemptRunner:
         Raises CancelledError if it stopped because it was told to; the caller knows why.
         """
         began = self._clock.boot()
-        succeeded = partial(self.history, record, "succeeded", began)
-        context.ending = Ending(handler.signature, succeeded, self._result_limit)
+        history = partial(self._endings.history, record, "succeeded", began)
+        context.ending = Ending(handler.signature, history, self._result_limit)
         current.set(context)
         context.check()
         task = asyncio.current_task()
@@ -162,7 +85,7 @@ class AttemptRunner:
                 return None
             if context.stop_reason is not None:
                 raise asyncio.CancelledError from error
-            return self.failed(handler, record, error, began)
+            return self._endings.failed(handler, record, error, began)
         if context.is_settled:
             write(logging.DEBUG, f"job {record.id} succeeded in its own commit", fields_of(record))
             return None
@@ -172,8 +95,7 @@ class AttemptRunner:
         # The handler has returned, so its effects have happened: the job has succeeded.
         if result.problem and handler.pacing is None:  # nobody asks a timer what it returned
             self._events.emit(ResultNotStored(record.task, record.id, result.problem), record)
-        history = self.history(record, "succeeded", began)
-        return endings.succeeded(record, result=result.stored, history=history)
+        return succeeded(record, result=result.stored, history=history())
 
     async def _with_timeout(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         """Run it with all that is around it, until its time-out."""
@@ -198,10 +120,10 @@ class AttemptRunner:
                 raise
             except Exception as error:
                 passed = self._clock.boot() - began
-                pause = pacing.after_failure(record, context.tries, passed, _requested_pause(error))
+                pause = pacing.after_failure(record, context.tries, passed, requested_pause(error))
                 if pause is None or context.is_settled or context.stop_reason is not None:
                     raise
-                self._report_retry(record, report_on(error), pause)
+                self._endings.report_retry(record, report_on(error), pause)
                 await self._pause(pause, context)
                 context.tries += 1
 
@@ -299,79 +221,9 @@ class AttemptRunner:
             raise asyncio.CancelledError
         return result
 
-    def timed_out(self, handler: Handler, record: JobRecord, began: float) -> Settlement:
-        """Return the end of an attempt whose thread came back after its time-out."""
-        return self.failed(handler, record, TimedOut(record.timeout or 0.0), began)
-
-    def failed(
-        self, handler: Handler, record: JobRecord, error: BaseException, began: float
-    ) -> Settlement:
-        """Return the end of an attempt that raised: another try, or none."""
-        failures = record.failures + 1
-        if isinstance(error, Reject):
-            return self._given_up(record, error, "rejected", began)
-        if isinstance(error, Unreadable | UnreadableInChild):
-            # They stay the same, however often they are read.
-            return self._given_up(record, error, "arguments", began)
-        retry = read_backoff(read_options(record.options).retry) or handler.retry
-        if not retry.allows(failures):
-            reason = "timeout" if isinstance(error, TimedOut) else "error"
-            return self._given_up(record, error, reason, began)
-        report = report_on(error)
-        asked = _requested_pause(error)
-        delay = retry.delay(failures, self._clock.random()) if asked is None else asked
-        self._report_retry(record, report, delay)
-        return endings.retried(
-            record,
-            delay=min(delay, TTL_MAX),
-            error=msgspec.json.encode(report),
-            history=self.history(record, "retry", began, report.line),
-        )
-
-    def _given_up(
-        self, record: JobRecord, error: BaseException, reason: str, began: float
-    ) -> Settlement:
-        report = report_on(error)
-        event = AttemptFailed(
-            record.task, record.id, runs_of(record), report.line, None, report.trace
-        )
-        raised = Raised(error, traceback_of(error), report.trace or report.line)
-        self._on_given_up(record, event, raised)
-        history = self.history(record, "failed", began, report.line)
-        error_kept = msgspec.json.encode(report)
-        return endings.failed(record, reason=reason, error=error_kept, history=history)
-
-    def failed_unreadably(self, record: JobRecord, error: BaseException) -> Settlement:
-        """Return the end of an attempt whose error cannot be looked into."""
-        report = ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
-        return endings.failed(record, reason="error", error=msgspec.json.encode(report))
-
-    def _report_retry(self, record: JobRecord, report: ErrorReport, pause: float) -> None:
-        """Tell of a failure that was not the last one."""
-        retry_in = round(pause, 1)
-        event = AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in)
-        self._events.emit(event, record)
-
-    def history(
-        self, record: JobRecord, outcome: AttemptOutcome, began: float, error: str = ""
-    ) -> bytes:
-        """Return the job's history with this attempt at its end.
-
-        Its end is the store's instant of the claim plus the time that has passed here.
-        """
-        ended = record.started + micros(self._clock.boot() - began)
-        return endings.history_of(record, outcome, ended, error)
-
 
 def _nothing() -> None:
     pass
-
-
-def _requested_pause(error: BaseException) -> float | None:
-    """Return the pause that a handler asks for, if it is one: a subclass may set anything."""
-    after = getattr(error, "after", None) if isinstance(error, Retry) else None
-    is_pause = isinstance(after, int | float) and math.isfinite(after) and after >= 0
-    return after if is_pause else None
 
 
 def ends_more_than_the_attempt(

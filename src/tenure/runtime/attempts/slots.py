@@ -19,7 +19,9 @@ from tenure.core.settings import Settings
 from tenure.observe.events import Events
 from tenure.observe.jobs import HandlerStuck, JobRunsLong
 from tenure.observe.log_records import fields_of
-from tenure.runtime.attempts.attempt import Around, AttemptRunner, Handler
+from tenure.runtime.attempts.attempt import AttemptRunner
+from tenure.runtime.attempts.attempt_endings import AttemptEndings
+from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.attempts.lent_slots import LentSlots
 from tenure.runtime.attempts.processes.pool import ProcessLimits
 from tenure.runtime.attempts.running_job import Insert, RunningJob, StopReason
@@ -89,9 +91,11 @@ class Slots:
         self._on_freed = on_freed
         self._home = (store.url, store.namespace)
         self._insert = insert
+        self._endings = AttemptEndings(clock, events, settler.report_when_settled)
         self._runner = AttemptRunner(
             clock,
             events,
+            self._endings,
             payload_limit=settings.payload_limit,
             result_limit=settings.result_limit,
             around=around,
@@ -101,7 +105,6 @@ class Slots:
                 memory=settings.process_memory,
             ),
             on_room=on_room,
-            on_given_up=settler.report_when_settled,
         )
         self._running: dict[_Running, None] = {}  # in the order of their beginnings
         self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
@@ -263,7 +266,7 @@ class Slots:
             # An error that cannot even be looked at; the job must not stay running for that.
             about = running.record
             log.exception(_UNEXPECTED, about.id, extra=fields_of(about))
-            settlement = self._runner.failed_unreadably(running.record, error)
+            settlement = self._endings.failed_unreadably(running.record, error)
         finally:
             self._ended(running)
         if settlement is not None:
@@ -285,16 +288,16 @@ class Slots:
             case "cancelled":
                 return self._stopped(running, "cancelled")
             case "timed out":
-                return self._runner.timed_out(running.handler, record, began)
+                return self._endings.timed_out(running.handler, record, began)
             case None:
                 error = RuntimeError("the handler cancelled itself")
-                return self._runner.failed(running.handler, record, error, began)
+                return self._endings.failed(running.handler, record, error, began)
 
     def _stopped(
         self, running: _Running, outcome: Literal["handed back", "cancelled"], why: str = ""
     ) -> Settlement:
         record = running.record
-        history = self._runner.history(record, outcome, running.began, why)
+        history = self._endings.history(record, outcome, running.began, why)
         end = endings.cancelled if outcome == "cancelled" else endings.handed_back
         return end(record, history=history)
 

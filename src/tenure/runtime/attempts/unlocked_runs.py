@@ -27,7 +27,8 @@ from tenure.core.schedules.ticks import Advance
 from tenure.observe.events import Events
 from tenure.observe.jobs import HandlerStuck
 from tenure.observe.timers import TickSkipped, TickUnlocked
-from tenure.runtime.attempts.attempt import STUCK_AFTER, Handler, ends_more_than_the_attempt
+from tenure.runtime.attempts.attempt import STUCK_AFTER, ends_more_than_the_attempt
+from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.threads import Threads
 from tenure.runtime.attempts.time_limit import set_alarm
 

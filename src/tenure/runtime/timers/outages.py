@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,10 +20,7 @@ from tenure.runtime.retry import Retrier
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
 
-__all__ = ["NEVER", "TimerOutages"]
-
-NEVER: Final = 2**62
-"""An instant that does not come: a move that is due then is only looked up."""
+__all__ = ["TimerOutages"]
 
 
 class TimerOutages:
@@ -102,14 +98,14 @@ class TimerOutages:
 
     async def _end(self, timer: TimerState, outage: Outage) -> None:
         """Record what was decided without the store, once it answers: none of that is caught up."""
-        look_up = partial(self._scheduling.advance, replace(outage.move, due=NEVER))
+        look_up = partial(self._scheduling.look_up, outage.move)
         try:
             first = await self._retrier.until_answered("commit", look_up, self._stopped)
             await self._take_first(timer, outage, first)
             cursor = first.cursor if timer.is_shared else outage.seen
             while lines := outage.take_lines():  # more may run meanwhile
                 cursor = await self._record(timer, outage, lines, cursor)
-        except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
+        except Exception:  # noqa: BLE001 - logged by `Retrier`, and this ticker is about to stop
             return
         finally:
             timer.outage, timer.pending = None, ""

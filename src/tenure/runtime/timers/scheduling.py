@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.ids import JobIds
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
-from tenure.core.schedules import pauses as freezing
-from tenure.core.schedules.documents import EVERYTHING, Schedule, is_frozen, read_schedule
+from tenure.core.schedules import pauses
+from tenure.core.schedules.documents import EVERYTHING, Schedule, is_frozen
 from tenure.core.schedules.pauses import Change, seconds_ahead
 from tenure.core.schedules.records import Commit, Committed, ScheduleHead, ScheduleRecord
 from tenure.core.schedules.registration import Registered, Registration, names_to_read, register
@@ -31,9 +30,10 @@ from tenure.core.schedules.ticks import (
 )
 from tenure.errors import StoreUnavailable
 from tenure.runtime.timers.store_time import StoreTime
+from tenure.runtime.timers.stored_schedules import PAGE, read_or_report
 from tenure.stores.contract import Store
 
-__all__ = ["Schedules", "Scheduling", "read_schedules"]
+__all__ = ["Scheduling"]
 
 Item = TypeVar("Item")
 
@@ -42,42 +42,8 @@ _TRIES: Final = 100
 # After some of them it pauses, by up to this many seconds, so that the others are done first.
 _PAUSE: Final = 0.05
 _PATIENT_TRIES: Final = 3
-_PAGE: Final = 1000
-
-
-class Schedules(Struct, frozen=True):
-    """Schedules that were looked up, with their documents read."""
-
-    now: int
-    all: list[Schedule]
-
-
-async def read_schedules(
-    store: Store, names: Sequence[str] | None = None, *, limit: int = _PAGE, lines: int = 1
-) -> Schedules:
-    """Return these schedules, or the first of all by name, but for those that cannot be read.
-
-    The freeze of all is only among them if it is asked for by its name.
-    """
-    answer = await store.schedules.read(names, limit=limit, lines=lines)
-    read = [_read(store, record) for record in answer.records]
-    is_asked = names is not None
-    return Schedules(
-        answer.now,
-        [one for one in read if one is not None and (is_asked or one.name != EVERYTHING)],
-    )
-
-
-def _read(store: Store, record: ScheduleRecord) -> Schedule | None:
-    """Return a schedule; None, with a report, if its standing cannot be read."""
-    schedule = read_schedule(record)
-    if schedule is None:
-        why = "its standing cannot be read; it begins anew"
-        store.damage.report("timer", record.name, why, "its schedule")
-    elif record.definition and not schedule.charter.digests:
-        why = "how it was declared cannot be read; the next definition rules"
-        store.damage.report("timer", record.name, why, "its schedule")
-    return schedule
+# An instant that does not come.
+_NEVER: Final = 2**62
 
 
 class Scheduling:
@@ -95,7 +61,7 @@ class Scheduling:
         self._ids = JobIds(store.clock)
         self._commit = commit or self._commit_alone
         self.time = StoreTime(store.clock)
-        self._found: dict[str, ScheduleHead] = {}
+        self._heads: dict[str, ScheduleHead] = {}
         self._unanswered: dict[str, Move] = {}
 
     # Declaring.
@@ -106,8 +72,8 @@ class Scheduling:
         left = {registration.name: registration for registration in registrations}
         for number in range(_TRIES):
             await self._pause(number)
-            for some in _slices(list(left.values())):
-                registered |= await self._register(some)
+            for batch in _slices(list(left.values())):
+                registered |= await self._register(batch)
             left = {
                 name: registration for name, registration in left.items() if name not in registered
             }
@@ -118,21 +84,21 @@ class Scheduling:
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> list[str]:
         """Say that these definitions (name, digest) are run here; return those that do not rule."""
         lost: list[str] = []
-        for some in _slices(rulers):
+        for batch in _slices(rulers):
             sent = self._clock.boot()
-            answer = await self._store.schedules.declare(some)
+            answer = await self._store.schedules.declare(batch)
             self.time.heard(answer.now, sent)
             lost += answer.lost
         return lost
 
     async def _register(self, registrations: Sequence[Registration]) -> dict[str, Registered]:
         """Plant what nothing comes in between; return that."""
-        known, versions, now = await self._read_for(registrations)
+        loaded, versions, now = await self._read_for(registrations)
         commits: list[tuple[Commit, Registered]] = []
         registered: dict[str, Registered] = {}
         for registration in registrations:
             id_ = self._ids.make()
-            commit, result = register(registration, known, versions=versions, id_=id_, now=now)
+            commit, result = register(registration, loaded, versions=versions, id_=id_, now=now)
             if commit is None:
                 registered[registration.name] = result
             else:
@@ -152,21 +118,23 @@ class Scheduling:
     async def _read_for(
         self, registrations: Sequence[Registration]
     ) -> tuple[dict[str, Schedule | None], dict[str, str], int]:
-        """Return all schedules that these meet, with chains of renames; versions; and the time."""
-        known: dict[str, Schedule | None] = {}
+        """Return all schedules that these concern, their versions, and the store's time.
+
+        A chain of renames takes another read for each name that the last one has revealed.
+        """
+        loaded: dict[str, Schedule | None] = {}
         versions: dict[str, str] = {}
         now = 0
-        wanted = {
-            EVERYTHING,
-            *(name for one in registrations for name in names_to_read(one, known)),
-        }
-        while wanted:
-            records, now = await self._look_up(wanted)
-            known |= dict.fromkeys(wanted)
-            known |= {name: _read(self._store, record) for name, record in records.items()}
+        missing = {EVERYTHING, *_missing(registrations, loaded)}
+        while missing:
+            records, now = await self._read_heads(missing)
+            loaded |= dict.fromkeys(missing)
+            loaded |= {
+                name: read_or_report(self._store, record) for name, record in records.items()
+            }
             versions |= {name: record.version for name, record in records.items()}
-            wanted = {name for one in registrations for name in names_to_read(one, known)}
-        return known, versions, now
+            missing = _missing(registrations, loaded)
+        return loaded, versions, now
 
     # Ticking.
 
@@ -187,12 +155,21 @@ class Scheduling:
                 return decided
             await self._pause(number)
             answer = await self._send(move, decided)
-            outcome = outcome_of(move, decided, answer, self._found[move.name])
+            outcome = outcome_of(move, decided, answer, self._heads[move.name])
             if outcome is not None:
                 await self._cancel(outcome)
                 return outcome
-            decided = await self._decide_by_known(move, answer.now)
+            decided = await self._decide_by_heads(move, answer.now)
         raise _contended(move.name)
+
+    async def look_up(self, move: Advance) -> Advanced:
+        """Return what has become of a move that was sent before, without carrying it out.
+
+        "early" with `ready_in` 0: it was not carried out, and never will be.
+        """
+        # A commit is the only call that recognises itself. The store refuses this one for ever.
+        answer = await self.advance(replace(move, due=_NEVER))
+        return replace(answer, ready_in=0.0) if answer.outcome == "early" else answer
 
     async def _send(self, move: Advance, sent: Move) -> Committed:
         self._unanswered[move.id] = sent
@@ -205,22 +182,22 @@ class Scheduling:
 
     async def _decide(self, move: Advance) -> Move | Advanced:
         """Decide by what is known here, and by a fresh look before anything is refused."""
-        if move.name in self._found:
-            decided = await self._decide_by_known(move, 0)
+        if move.name in self._heads:
+            decided = await self._decide_by_heads(move, 0)
             if isinstance(decided, Move):
                 return decided
-        _, now = await self._look_up([move.name, EVERYTHING])
-        return await self._decide_by_known(move, now)
+        _, now = await self._read_heads([move.name, EVERYTHING])
+        return await self._decide_by_heads(move, now)
 
-    async def _decide_by_known(self, move: Advance, now: int) -> Move | Advanced:
-        found, everything = self._found.get(move.name), self._found.get(EVERYTHING)
+    async def _decide_by_heads(self, move: Advance, now: int) -> Move | Advanced:
+        head, everything = self._heads.get(move.name), self._heads.get(EVERYTHING)
         last: JobRecord | None = None
-        if move.rest and found is not None and found.last_job:
-            [last] = await self._store.jobs.get([found.last_job])
+        if move.rest and head is not None and head.last_job:
+            [last] = await self._store.jobs.get([head.last_job])
             # Only the store itself knows if that run ended under a clock that was wrong.
             if last is not None and not now and seconds_ahead(last.finished, self.time.now()):
                 now = (await self._store.ping()).now
-        return advance(move, found, everything, last=last, now=now)
+        return advance(move, head, everything, last=last, now=now)
 
     async def _cancel(self, outcome: Advanced) -> None:
         """Cancel the runs that a tick replaces. If this fails, the next try does it."""
@@ -231,35 +208,35 @@ class Scheduling:
 
     def is_frozen(self, name: str, tick: int) -> bool:
         """Return whether a tick is paused, by what was last heard."""
-        return is_frozen(tick, self._found.get(name), self._found.get(EVERYTHING))
+        return is_frozen(tick, self._heads.get(name), self._heads.get(EVERYTHING))
 
     # Operating.
 
     async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
         """Skip ticks before `until`; False if there is no such schedule."""
         return await self._change(
-            name, lambda change: freezing.freeze(change, until=until, reason=reason)
+            name, lambda change: pauses.freeze(change, until=until, reason=reason)
         )
 
     async def thaw(self, name: str) -> bool:
         """End a freeze; False if there is none that has not ended."""
-        return await self._change(name, freezing.thaw)
+        return await self._change(name, pauses.thaw)
 
     async def reset(self, name: str) -> bool:
         """Bring a cursor back that lies in the store's future; False if it does not."""
-        return await self._change(name, freezing.reset)
+        return await self._change(name, pauses.reset)
 
     async def forget(self, *, idle: float) -> int:
         """Delete schedules that no replica has declared for `idle` seconds; say how many."""
         forgotten, after = 0, ""
         while True:
-            page = await self._store.schedules.read(after=after, limit=_PAGE)
+            page = await self._store.schedules.read(after=after, limit=PAGE)
             there = {record.name for record in page.records}
             changes = [self._change_of(record.name, record, page.now) for record in page.records]
-            commits = [freezing.forget(change, idle=idle, others=there) for change in changes]
-            wanted = [commit for commit in commits if commit is not None]
-            for some in _slices(wanted):
-                answers = await self._store.schedules.commit(some)
+            commits = [pauses.forget(change, idle=idle, others=there) for change in changes]
+            idle_ones = [commit for commit in commits if commit is not None]
+            for batch in _slices(idle_ones):
+                answers = await self._store.schedules.commit(batch)
                 forgotten += sum(answer.outcome == "done" for answer in answers)
             if not page.records:  # a shorter page may have records that cannot be read
                 return forgotten
@@ -270,7 +247,7 @@ class Scheduling:
         id_ = self._ids.make()
         for number in range(_TRIES):
             await self._pause(number)
-            records, now = await self._look_up([name])
+            records, now = await self._read_heads([name])
             record = records.get(name)
             if number and record is not None and record.version == id_:
                 return True  # by a reply that was lost on its way back to the driver
@@ -286,7 +263,7 @@ class Scheduling:
     def _change_of(self, name: str, record: ScheduleRecord | None, now: int) -> Change:
         return Change(
             name=name,
-            schedule=None if record is None else _read(self._store, record),
+            schedule=None if record is None else read_or_report(self._store, record),
             version="" if record is None else record.version,
             id=self._ids.make(),
             now=now,
@@ -298,40 +275,45 @@ class Scheduling:
         [answer] = await self._store.schedules.commit([commit])
         return answer
 
-    async def _look_up(self, names: Iterable[str]) -> tuple[dict[str, ScheduleRecord], int]:
+    async def _read_heads(self, names: Iterable[str]) -> tuple[dict[str, ScheduleRecord], int]:
         """Return those of these schedules that are there, and the store's time."""
         records: dict[str, ScheduleRecord] = {}
         now = 0
-        for some in _slices(sorted({*names})):
+        for batch in _slices(sorted({*names})):
             sent = self._clock.boot()
-            answer = await self._store.schedules.read(some)
+            answer = await self._store.schedules.read(batch)
             now = answer.now
             self.time.heard(now, sent)
             records |= {record.name: record for record in answer.records}
-            self._found |= {name: _found_in(name, records.get(name)) for name in some}
+            self._heads |= {name: _head_of(name, records.get(name)) for name in batch}
         return records, now
 
     def _learn(self, commit: Commit, answer: Committed) -> None:
-        for news in answer.heads:
-            self._found[news.name] = news
-        before = self._found.get(commit.name) or ScheduleHead(commit.name, "")
-        self._found[commit.name] = after_commit(commit, answer, before)
+        for head in answer.heads:
+            self._heads[head.name] = head
+        before = self._heads.get(commit.name) or ScheduleHead(commit.name, "")
+        self._heads[commit.name] = after_commit(commit, answer, before)
         for write in commit.writes:
             if write.name != commit.name or write.above:  # a rename: look before the next tick
-                self._found.pop(write.name, None)
+                self._heads.pop(write.name, None)
 
     async def _pause(self, number: int) -> None:
         if number >= _PATIENT_TRIES:
             await self._clock.sleep(_PAUSE * self._clock.random())
 
 
+def _missing(registrations: Iterable[Registration], loaded: dict[str, Schedule | None]) -> set[str]:
+    """Return the names that must be read before all of these can be decided."""
+    return {name for entry in registrations for name in names_to_read(entry, loaded)}
+
+
 def _is_carried_out(commit: Commit, answer: Committed) -> bool:
     """Return whether a commit without a run was, now or by a request whose reply was lost."""
-    is_repeat = any(one.name == commit.name and one.version == commit.id for one in answer.heads)
+    is_repeat = any(head.name == commit.name and head.version == commit.id for head in answer.heads)
     return answer.outcome == "done" or is_repeat
 
 
-def _found_in(name: str, record: ScheduleRecord | None) -> ScheduleHead:
+def _head_of(name: str, record: ScheduleRecord | None) -> ScheduleHead:
     if record is None:
         return ScheduleHead(name, "")
     return ScheduleHead(

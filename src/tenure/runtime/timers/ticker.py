@@ -13,33 +13,31 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from tenure.core.clock import Clock
 from tenure.core.ids import JobIds
 from tenure.core.jobs.records import BATCH_MAX, JobRecord, NewJob
 from tenure.core.schedules.definition import Plan
-from tenure.core.schedules.documents import ANSWERED_LATE, DECLARED_FOR, Decision
+from tenure.core.schedules.documents import ANSWERED_LATE, Decision
 from tenure.core.schedules.records import Commit
-from tenure.core.schedules.registration import Registered, Registration
 from tenure.core.schedules.steps import Step, bounds, next_step, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.errors import StoreError
 from tenure.observe.events import Events
-from tenure.observe.timers import TickSkipped, TicksMissed, TimersFull
+from tenure.observe.timers import TickSkipped, TicksMissed
 from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.batcher import Batcher
 from tenure.runtime.retry import Retrier
-from tenure.runtime.timers.future_timers import AheadTimers
-from tenure.runtime.timers.outages import NEVER, TimerOutages
+from tenure.runtime.timers.declarations import Declarations
+from tenure.runtime.timers.outages import TimerOutages
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
+from tenure.runtime.timers.timer_slots import TimerSlots
 from tenure.stores.contract import Store
 
 __all__ = ["Ticker"]
 
 log = logging.getLogger("tenure")
 
-_DECLARE_EVERY = DECLARED_FOR / 3
 # Nobody sleeps for longer: clocks are set, and rules of zones change.
 _LOOK_EVERY = 60.0
 # How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
@@ -49,9 +47,6 @@ _AT_ONCE = BATCH_MAX
 # After this long an unanswered tick is only looked up, because its run may be over and pruned by
 # then: finished runs are kept for at least 60 s.
 _SENT_FOR = 20.0
-# How often it is told that ticks wait for a slot, and how many running timers are named.
-_REPORT_EVERY = 60.0
-_TIMERS_NAMED_MAX = 10
 
 
 class Ticker:
@@ -71,21 +66,18 @@ class Ticker:
         unlocked: UnlockedRuns,
     ) -> None:
         """`start` starts a run that was won; `withdraw` ends one that must not start any more."""
-        self._store = store
-        self._clock: Clock = store.clock
+        self._clock = store.clock
         self._retrier = retrier
         self._events = events
         self._replica = replica
         self._start = start
         self._withdraw = withdraw
-        self._backlog = backlog
         self._unlocked = unlocked
         self._ids = JobIds(self._clock)
         self._commits = Batcher(store.schedules.commit, weigh=_weight)
         self._scheduling = Scheduling(store, commit=self._commits.add)
         self._time = self._scheduling.time
         self._timers = [TimerState(plan) for plan in plans]
-        self._ahead = AheadTimers(events)
         self._stopped = asyncio.Event()
         self._outages = TimerOutages(
             self._scheduling,
@@ -98,12 +90,19 @@ class Ticker:
             is_mine=self._is_mine,
             stopped=self._stopped,
         )
-        self._declares = asyncio.Event()
+        self._declarations = Declarations(
+            self._scheduling,
+            retrier,
+            events,
+            self._clock,
+            self._timers,
+            stopped=self._stopped,
+            on_declared=self.look_again,
+        )
+        self._slots = TimerSlots(self._clock, events, backlog, self._timers)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._room_unlocked = asyncio.Semaphore(_AT_ONCE)
         self._held: dict[TimerState, None] = {}  # in an order that does not depend on addresses
-        self._without_slot: dict[TimerState, None] = {}
-        self._full_reported_at = -_REPORT_EVERY
 
     @property
     def pending(self) -> set[str]:
@@ -117,7 +116,7 @@ class Ticker:
             return
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep_declaring())
+                group.create_task(self._declarations.run())
                 for timer in self._timers:
                     group.create_task(self._follow(timer))
             await self._outages.drain()
@@ -127,7 +126,7 @@ class Ticker:
 
     def stop(self) -> None:
         self._stopped.set()
-        self._declares.set()
+        self._declarations.hurry()
         self.look_again()
 
     def look_again(self) -> None:
@@ -137,53 +136,13 @@ class Ticker:
 
     def runs_ended(self, names: Collection[str]) -> None:
         """Look again at those of these that there was no room for."""
-        for timer in [one for one in self._held if one.plan.name in names]:
+        for timer in [held for held in self._held if held.plan.name in names]:
             timer.wake_up.set()
             self._held.pop(timer, None)
 
     def slot_freed(self) -> None:
-        """Look again at as many as there are slots for, those that wait longest first."""
-        for timer in list(self._without_slot)[: self._free_slots]:
-            self._without_slot.pop(timer)
-            timer.wake_up.set()
-
-    # Declaring.
-
-    async def _keep_declaring(self) -> None:
-        while not self._stopped.is_set():
-            self._declares.clear()
-            await self._declare()
-            await self._clock.wait(self._declares, _DECLARE_EVERY)
-
-    async def _declare(self) -> None:
-        """Say that these schedules are still run here, and register those that do not rule."""
-        rulers = {timer: timer.ruler for timer in self._timers}
-
-        async def declare() -> list[tuple[TimerState, Registered]]:
-            # A former name may have come back meanwhile, so renames are looked at each time. So
-            # are timers that are ahead, because an operator may have reset them.
-            steady = {
-                timer.plan.name: timer
-                for timer, ruler in rulers.items()
-                if ruler and not timer.plan.renamed_from and timer not in self._ahead
-            }
-            lost = await self._scheduling.declare(
-                [(name, rulers[timer]) for name, timer in steady.items()]
-            )
-            kept = {steady[name] for name in steady.keys() - {*lost}}
-            others = [timer for timer in self._timers if timer not in kept]
-            registrations = [_registration(timer.plan) for timer in others]
-            registered = await self._scheduling.register(registrations)
-            return list(zip(others, registered, strict=True))
-
-        try:
-            answers = await self._retrier.until_answered("declare", declare, self._stopped)
-        except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
-            return
-        for timer, answer in answers:
-            timer.registered(answer)
-        self._ahead.look(self._timers, self._time.now())
-        self.look_again()  # the store's clock may have been set
+        """Look again at the timers that wait for a slot."""
+        self._slots.freed()
 
     # Ticking.
 
@@ -217,8 +176,9 @@ class Ticker:
                 if step is None:
                     self._held[timer] = None
                     return _HELD
-                if step.runs and timer.runs_here and not self._free_slots:
-                    return self._wait_for_slot(timer)
+                if step.runs and timer.runs_here and not self._slots.free:
+                    self._slots.wait(timer)
+                    return _HELD
                 return await self._take(timer, step, replica, waits=waits)
             timer.is_behind = False
             return _LOOK_EVERY if step is None else (step - now) / 1e6
@@ -236,32 +196,6 @@ class Ticker:
             return None
         skipped = Decision(outcome="skipped", reason="overlap", first=step.to, last=step.to)
         return replace(step, runs=False, passed=(*step.passed, skipped))
-
-    @property
-    def _free_slots(self) -> int:
-        """Return how many more runs may be asked for: each answer may be one to start."""
-        return max(0, self._backlog.free_runs - self._pending_runs)
-
-    @property
-    def _pending_runs(self) -> int:
-        asked = [timer for timer in self._timers if timer.pending and timer.outage is None]
-        return sum(timer.runs_here for timer in asked)
-
-    def _wait_for_slot(self, timer: TimerState) -> float:
-        """Leave the tick to other replicas until there is a slot; return how long to wait.
-
-        The cursor stays. A run that waited here after its tick was decided would be nobody
-        else's, and its time-out would count from the decision.
-        """
-        self._without_slot[timer] = None
-        now = self._clock.boot()
-        is_waiting = self._pending_runs or self._backlog.suspects or self._backlog.runs_suspect
-        if not is_waiting and now - self._full_reported_at >= _REPORT_EVERY:
-            self._full_reported_at = now
-            running = tuple(self._backlog.running_timers[:_TIMERS_NAMED_MAX])
-            event = TimersFull(timer.plan.name, self._backlog.timer_concurrency, running)
-            self._events.emit(event)
-        return _HELD
 
     async def _take(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> float:
         """Try to move the cursor; return how long to wait before the next look."""
@@ -313,29 +247,31 @@ class Ticker:
     async def _send(self, timer: TimerState, move: Advance) -> Advanced | None:
         """Return the store's answer, however long it takes; None: this ticker was stopped.
 
-        A timer that runs without the store does not wait for it: then this raises.
+        A timer that runs without the store does not wait for it: then this raises StoreError.
 
-        After an outage the tick may not be wanted any more, because a newer one is due. Then the
-        same move is only asked about: if it has happened its answer tells, and if not it is too
-        early for it for ever.
+        The first try may have moved the cursor although its reply was lost. So a repeat sends the
+        same move. If the tick must not run any more, because a newer one is due or its run may
+        have been pruned since, the repeat only looks up what has become of the move.
         """
-        began = self._clock.boot()
+        began, tries = self._clock.boot(), 0
 
         async def advance() -> Advanced:
+            nonlocal tries
+            tries += 1
             is_late = self._clock.boot() - began > _SENT_FOR
-            is_wanted = not is_late and self._is_wanted(timer, move)
-            asked = move if is_wanted else replace(move, due=NEVER)
-            answer = await self._scheduling.advance(asked)
-            return answer if is_wanted or answer.outcome != "early" else replace(answer, ready_in=0)
+            if tries == 1 or (not is_late and self._is_newest(timer, move)):
+                return await self._scheduling.advance(move)
+            return await self._scheduling.look_up(move)
 
         if runs_unlocked(timer.plan.definition):
             return await advance()
         try:
             return await self._retrier.until_answered("commit", advance, self._stopped)
-        except Exception:  # noqa: BLE001 - told by `Retrier`, and this ticker is about to stop
+        except Exception:  # noqa: BLE001 - logged by `Retrier`, and this ticker is about to stop
             return None
 
-    def _is_wanted(self, timer: TimerState, move: Advance) -> bool:
+    def _is_newest(self, timer: TimerState, move: Advance) -> bool:
+        """Return whether the tick of a move is still the one to decide now."""
         if timer.plan.definition.rests:
             return True
         step = next_step(timer.plan.definition, timer.cursor, self._time.now())
@@ -364,7 +300,7 @@ class Ticker:
                 return _HELD if is_late else 0.0
             case "passed" | "unknown":
                 timer.ruler = ""
-                self._declares.set()
+                self._declarations.hurry()
                 return 0.0
             case "gone":
                 return _HELD  # its beat learns it as well, and joins anew
@@ -376,11 +312,11 @@ class Ticker:
         timer.moved(answer)
         if not timer.is_shared:
             timer.cursor = move.to
-        for one in move.passed:
-            if one.outcome == "missed":
-                self._events.emit(TicksMissed(move.name, one.ticks, one.reason))
+        for decision in move.passed:
+            if decision.outcome == "missed":
+                self._events.emit(TicksMissed(move.name, decision.ticks, decision.reason))
             else:
-                self._events.emit(TickSkipped(move.name, one.reason))
+                self._events.emit(TickSkipped(move.name, decision.reason))
         if answer.outcome == "skipped":
             self._events.emit(TickSkipped(move.name, answer.reason))
         if answer.run is None or not self._is_mine(answer.run):
@@ -400,17 +336,6 @@ class Ticker:
         Its answer may come after the replica was taken for dead, and its runs were stopped.
         """
         return run.state == "running" and run.replica == self._replica()
-
-
-def _registration(plan: Plan) -> Registration:
-    definition = plan.definition
-    return Registration(
-        name=plan.name,
-        digest=definition.digest,
-        calendar=definition.calendar,
-        definition=definition.encode(),
-        renamed_from=plan.renamed_from,
-    )
 
 
 def _weight(commit: Commit) -> int:

@@ -20,8 +20,8 @@ from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
 from tenure.observe.jobs import TaskUnknown
-from tenure.runtime.attempts.attempt import Around, Handler
 from tenure.runtime.attempts.backlog import Backlog
+from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.attempts.slots import Slots, is_run

@@ -26,7 +26,7 @@ from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
 from tenure.observe.replica import ReplicaLost
-from tenure.runtime.attempts.attempt import Around, Handler
+from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host

@@ -1,0 +1,62 @@
+"""Which ticks get one of the worker's timer slots, and which ones wait for a slot.
+
+A tick that finds no slot free stays undecided, so other replicas may run it. If this worker decided
+it and let the run wait, no other replica could, and the run's time-out would already count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.core.clock import Clock
+from tenure.observe.events import Events
+from tenure.observe.timers import TimersFull
+from tenure.runtime.attempts.backlog import Backlog
+from tenure.runtime.timers.state import TimerState
+
+__all__ = ["TimerSlots"]
+
+# How often it is reported that ticks wait for a slot, and how many running timers that names.
+_REPORT_EVERY = 60.0
+_TIMERS_NAMED_MAX = 10
+
+
+class TimerSlots:
+    """The timer slots of one worker, as its ticker sees them."""
+
+    def __init__(
+        self, clock: Clock, events: Events, backlog: Backlog, timers: Sequence[TimerState]
+    ) -> None:
+        self._clock = clock
+        self._events = events
+        self._backlog = backlog
+        self._timers = timers
+        self._waiting: dict[TimerState, None] = {}  # those that wait longest come first
+        self._reported_at = -_REPORT_EVERY
+
+    @property
+    def free(self) -> int:
+        """How many more ticks may be sent: each answer may bring a run to start."""
+        return max(0, self._backlog.free_runs - self._pending)
+
+    @property
+    def _pending(self) -> int:
+        sent = [timer for timer in self._timers if timer.pending and timer.outage is None]
+        return sum(timer.runs_here for timer in sent)
+
+    def wait(self, timer: TimerState) -> None:
+        """Wake the timer when a slot is free. Report it if its tick waits for other timers."""
+        self._waiting[timer] = None
+        now = self._clock.boot()
+        is_waiting = self._pending or self._backlog.suspects or self._backlog.runs_suspect
+        if not is_waiting and now - self._reported_at >= _REPORT_EVERY:
+            self._reported_at = now
+            running = tuple(self._backlog.running_timers[:_TIMERS_NAMED_MAX])
+            event = TimersFull(timer.plan.name, self._backlog.timer_concurrency, running)
+            self._events.emit(event)
+
+    def freed(self) -> None:
+        """Wake as many timers as there are free slots, those that wait longest first."""
+        for timer in list(self._waiting)[: self.free]:
+            self._waiting.pop(timer)
+            timer.wake_up.set()
