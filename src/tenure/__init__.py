@@ -34,8 +34,8 @@ from tenure.jobs import Attempt, Job, JobRequest, Task, Unique
 from tenure.locks.election import Election, Leader, Term
 from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock, Outcome, Semaphore
-from tenure.runtime.attempts.reports import Reject, Retry
 from tenure.runtime.attempts.job_context import JobContext, current_job
+from tenure.runtime.attempts.reports import Reject, Retry
 from tenure.timers import Tick, TickRecord, TimerHandle, TimerInfo, TimerPause
 
 __version__ = "0.1.0"

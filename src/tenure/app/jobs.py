@@ -10,7 +10,8 @@ from tenure.app.lifecycle import services_here
 from tenure.app.workers import WorkerCalls
 from tenure.core.durations import Duration, Until, instant
 from tenure.core.ids import is_job_id
-from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.jobs.records import QueueCounts
+from tenure.core.jobs.replicas import Recovered, ReplicaRecord
 from tenure.core.jobs.retention import RetentionOption
 from tenure.core.jobs.states import STATES, JobState
 from tenure.core.leases import check_name, storable

@@ -12,7 +12,8 @@ from tenure.blocking.portal import Portal
 from tenure.blocking.timers import TimerHandle
 from tenure.core.callables import is_async
 from tenure.core.durations import Duration, Until
-from tenure.core.jobs.records import QueueCounts, Recovered, ReplicaRecord
+from tenure.core.jobs.records import QueueCounts
+from tenure.core.jobs.replicas import Recovered, ReplicaRecord
 from tenure.core.jobs.states import JobState
 from tenure.core.leases import Lease, Meta, Traits
 from tenure.core.policy import TTL_DEFAULT

@@ -17,7 +17,7 @@ from tenure.cli.jobs.table import instant
 from tenure.cli.options import span
 from tenure.cli.output import Cell, Shrinking, duration, safe, table
 from tenure.cli.target import Target, store_command
-from tenure.core.jobs.records import Recovered, ReplicaRecord
+from tenure.core.jobs.replicas import Recovered, ReplicaRecord
 from tenure.core.worker_info import read_serving
 from tenure.stores.contract import Store
 

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.jobs.records import AttemptOutcome, JobRecord, NewJob
+from tenure.core.jobs.history import AttemptOutcome
+from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.jobs.view import JobView, as_datetime

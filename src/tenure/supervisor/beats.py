@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from tenure.core.jobs.records import Beat
+from tenure.core.jobs.replicas import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events

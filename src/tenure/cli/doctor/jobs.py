@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from tenure.cli.jobs.selection import newest
 from tenure.cli.output import duration, safe, some
-from tenure.core.jobs.records import COUNT_MAX, QueueCounts, ReplicaRecord
+from tenure.core.jobs.records import COUNT_MAX, QueueCounts
+from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.jobs.view import waits_for_its_task
 from tenure.core.leases import Finding
 from tenure.core.schedules.documents import Schedule

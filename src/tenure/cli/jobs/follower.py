@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tenure.cli.jobs.selection import PAGE, slices
 from tenure.core.ids import job_id
-from tenure.core.jobs.records import read_history
+from tenure.core.jobs.history import read_history
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.leases import Topic
 from tenure.jobs import Job, Jobs

@@ -24,7 +24,8 @@ from tenure.cli.jobs.table import (
     took,
 )
 from tenure.cli.output import Cell, duration, safe, table
-from tenure.core.jobs.records import SOON, QueueCounts, ReplicaRecord
+from tenure.core.jobs.records import SOON, QueueCounts
+from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.view import as_datetime, waits_for_its_task
 from tenure.core.schedules.definition import TickArguments

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tenure.core.jobs.history import AttemptLine, AttemptOutcome, add_attempt
 from tenure.core.jobs.options import read_options
-from tenure.core.jobs.records import AttemptLine, AttemptOutcome, JobRecord, Settlement, add_attempt
+from tenure.core.jobs.records import JobRecord, Settlement
 from tenure.core.jobs.run_numbers import runs_of
 
 __all__ = [

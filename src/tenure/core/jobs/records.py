@@ -1,4 +1,4 @@
-"""What stores keep about jobs and replicas, and what the job calls of the contract take and answer.
+"""What stores keep about jobs, and what the job calls of the contract take and answer.
 
 Payloads, results, errors and checkpoints are bytes that no store looks into. Instants are whole
 microseconds of the store's clock, durations seconds.
@@ -6,55 +6,41 @@ microseconds of the store's clock, durations seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tenure.core.bounds import Counter, Fence, Instant, Length, Priority, Span
+from tenure.core.jobs.history import AttemptOutcome
 from tenure.core.jobs.states import STATES, JobState
-from tenure.core.leases import Meta
 
 __all__ = [
     "BATCH_BYTES",
     "BATCH_MAX",
-    "CANCELS_MAX",
     "COUNT_MAX",
-    "HISTORY_MAX",
     "PRIORITIES",
-    "RESERVED_FOR",
-    "RESTARTS_MAX",
     "SOON",
     "TAGGED_MAX",
-    "AttemptLine",
-    "AttemptOutcome",
-    "Beat",
     "Cancelled",
     "Claimed",
     "Deleted",
     "InsertOutcome",
     "Inserted",
+    "JobDraft",
     "JobRecord",
     "NewJob",
     "Note",
-    "Orphans",
     "Page",
     "Pruned",
     "QueueCounts",
-    "Recovered",
-    "ReplicaRecord",
     "Requeued",
     "Settled",
     "Settlement",
     "Stranded",
     "Tagged",
     "Unique",
-    "add_attempt",
-    "read_history",
     "retention_of",
-    "write_history",
 ]
 
 BATCH_MAX: Final = 200
@@ -62,20 +48,12 @@ BATCH_MAX: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 """The most bytes of payloads or results in one call, but for a single larger one: a call has to be
 answered within seconds."""
-RESTARTS_MAX: Final = 500
-"""The most pauses that begin anew with one beat, after the store's clock was set back."""
-CANCELS_MAX: Final = 200
-"""The most cancels in the answer to one beat; the rest comes with the next ones."""
 COUNT_MAX: Final = 10_000
 """Counts stop here, so that looking at a queue costs the same however long it is."""
-HISTORY_MAX: Final = 10
-"""How many attempts of a job are remembered."""
 PRIORITIES: Final = range(10)
 """0 is served first."""
 SOON: Final = 5.0
 """Who waits for jobs looks at least so often; what is due within this time wakes them earlier."""
-RESERVED_FOR: Final = 5.0
-"""For so many seconds the jobs of a dead replica are left to the replica that looked first."""
 
 TAGGED_MAX: Final = 1000
 """So many jobs of a tag are looked at when they are counted, the newest by id."""
@@ -98,10 +76,9 @@ class Unique(Struct, frozen=True, kw_only=True):
         return -self.keep if self.with_job else self.keep
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
-    """A job to insert. Its id is a UUIDv7 in text form, made by the caller."""
+class JobDraft(Struct, frozen=True, kw_only=True):
+    """What a job is to be, before it has an id. Each `with_id` makes another job of it."""
 
-    id: str
     task: str
     queue: str = "default"
     priority: int = 5
@@ -118,8 +95,19 @@ class NewJob(Struct, frozen=True, kw_only=True):
     retention_failed: float = 0.0
     """Seconds to keep it after it has failed."""
     options: str = ""
-    """What only `core.options` reads. Opaque to stores."""
+    """What only `core.jobs.options` reads. Opaque to stores."""
     unique: Unique | None = None
+
+    def with_id(self, id_: str) -> NewJob:
+        """Return the job to insert."""
+        return NewJob(id=id_, **asdict(self))
+
+
+class NewJob(JobDraft, frozen=True, kw_only=True):
+    """A job to insert."""
+
+    id: str
+    """A UUIDv7 in text form, made by the caller: a repeat of the insert has the same one."""
     schedule: str = ""
     """The schedule whose run it is; only `commit` takes such a job."""
 
@@ -143,22 +131,6 @@ class Inserted(Struct, frozen=True, eq=False):
 
     def __hash__(self) -> int:
         return hash((self.outcome, self.id))
-
-
-AttemptOutcome: TypeAlias = Literal[
-    "succeeded", "failed", "retry", "handed back", "cancelled", "lost"
-]
-
-
-class AttemptLine(Struct, frozen=True, omit_defaults=True):
-    """One line of a job's history."""
-
-    attempt: int
-    replica: str
-    started: int
-    ended: int
-    outcome: AttemptOutcome
-    error: str = ""
 
 
 class JobRecord(Struct, frozen=True, kw_only=True, array_like=True):
@@ -201,7 +173,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, array_like=True):
     error: bytes | None = None
     """What the last failure left; gone when it succeeds."""
     history: bytes = b""
-    """One line per attempt, oldest first; see `read_history`."""
+    """One line per attempt, oldest first; see `core.jobs.history`."""
     schedule: str = ""
 
     @property
@@ -283,56 +255,6 @@ class Note(Struct, frozen=True, kw_only=True):
     checkpoint: bytes | None = None
 
 
-class Beat(Struct, frozen=True):
-    """The answer to a beat of a replica that is still known."""
-
-    cancels: list[str]
-    """Its running jobs with a pending cancel, until they settle; at most CANCELS_MAX."""
-    held: int | None
-    """How many jobs the store thinks it runs; None: not counted this time."""
-    expired: bool
-    """Whether `orphans` would find something, for whichever replica."""
-    now: int
-    """The instant of this answer, by the clock that tells which replicas have expired."""
-    more: bool = False
-    """Whether more pauses may have to begin anew than the RESTARTS_MAX of this beat: beat again."""
-
-
-class Orphans(Struct, frozen=True):
-    """Jobs that were found to run nowhere, or past their deadline."""
-
-    now: int
-    """The instant of this answer, by the store's clock."""
-    jobs: list[JobRecord]
-    """Running ones, without their payloads, checkpoints, results and errors."""
-    aside: list[tuple[str, str]] = []
-    """Ids and replicas of jobs that cannot be read. They were set aside."""
-
-
-class Recovered(Struct, frozen=True, kw_only=True):
-    """One job that was taken from a replica that is gone, or that ran past its deadline."""
-
-    id: str
-    replica: str
-    state: Literal["waiting", "failed", "cancelled"] | None
-    """What became of it. None: its record cannot be read; it was set aside."""
-    losses: int = 0
-
-
-class ReplicaRecord(Struct, frozen=True, kw_only=True):
-    """A process that runs work."""
-
-    id: str
-    meta: Meta
-    joined: Instant
-    ttl: Length
-    expires_in: Span
-    """Seconds left when the store answered; 0 or less if it has expired."""
-    dead: bool = False
-    """Its jobs are being recovered: it cannot come back under this id."""
-    held: Fence = 0
-
-
 class QueueCounts(Struct, frozen=True, kw_only=True):
     """How a queue stands. Counts stop at COUNT_MAX."""
 
@@ -392,29 +314,3 @@ class Page(Struct, frozen=True):
     """Where the next page begins; None at the end."""
     stranded: list[Stranded] = []
     """If it was asked for these: unfinished jobs that nobody can finish."""
-
-
-_line = msgspec.json.Decoder(AttemptLine)
-
-
-def write_history(attempts: Sequence[AttemptLine]) -> bytes:
-    """Return the last HISTORY_MAX attempts, one line each."""
-    return b"".join(msgspec.json.encode(attempt) + b"\n" for attempt in attempts[-HISTORY_MAX:])
-
-
-def add_attempt(history: bytes, this: AttemptLine) -> bytes:
-    """Return a history with one more attempt, the last HISTORY_MAX of all.
-
-    The others are not read, only kept: a newer version may write lines that this one does not know.
-    """
-    earlier = history.splitlines(keepends=True)[1 - HISTORY_MAX :]
-    return b"".join(earlier) + write_history([this])
-
-
-def read_history(lines: bytes) -> list[AttemptLine]:
-    """Return the attempts of a job, oldest first; but for lines that this version cannot read."""
-    attempts = []
-    for line in lines.splitlines():
-        with suppress(ValueError, RecursionError):
-            attempts.append(_line.decode(line))
-    return attempts

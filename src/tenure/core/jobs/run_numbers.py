@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.core.jobs.records import AttemptLine, JobRecord, read_history
+from tenure.core.jobs.history import AttemptLine, read_history
+from tenure.core.jobs.records import JobRecord
 
 __all__ = ["numbered_history", "runs_of"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tenure.core.jobs.records import JobRecord, read_history
+from tenure.core.jobs.history import read_history
+from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.policy import UNKNOWN_TASK
 

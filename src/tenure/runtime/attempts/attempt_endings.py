@@ -14,8 +14,9 @@ import msgspec
 from tenure.core.clock import Clock
 from tenure.core.durations import micros
 from tenure.core.jobs import endings
+from tenure.core.jobs.history import AttemptOutcome
 from tenure.core.jobs.options import read_options
-from tenure.core.jobs.records import AttemptOutcome, JobRecord, Settlement
+from tenure.core.jobs.records import JobRecord, Settlement
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.policy import TTL_MAX, read_backoff
 from tenure.observe.events import Events

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from tenure.core.jobs.records import Beat
+from tenure.core.jobs.replicas import Beat
 from tenure.core.policy import Reading, clock_jump, first_recovery_after, recovery_pause
 from tenure.core.settings import Settings
 from tenure.errors import TenureError

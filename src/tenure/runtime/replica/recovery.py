@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from tenure.core.clock import Clock
 from tenure.core.jobs import endings
-from tenure.core.jobs.records import BATCH_MAX, JobRecord, Orphans, Recovered, Settled, Settlement
+from tenure.core.jobs.records import BATCH_MAX, JobRecord, Settled, Settlement
+from tenure.core.jobs.replicas import Orphans, Recovered
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.policy import UNWIND_SECONDS, loss_delays, retry_after_error
 from tenure.core.settings import Settings, WorkSettings

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from tenure.core.jobs.records import CANCELS_MAX, Beat
+from tenure.core.jobs.replicas import CANCELS_MAX, Beat
 from tenure.core.leases import Meta
 from tenure.core.policy import renew_after
 from tenure.core.settings import Settings

@@ -27,7 +27,6 @@ from typing import Literal, Protocol
 
 from tenure.core.jobs.records import (
     BATCH_MAX,
-    Beat,
     Cancelled,
     Claimed,
     Deleted,
@@ -35,15 +34,14 @@ from tenure.core.jobs.records import (
     JobRecord,
     NewJob,
     Note,
-    Orphans,
     Page,
     QueueCounts,
-    ReplicaRecord,
     Requeued,
     Settled,
     Settlement,
     Tagged,
 )
+from tenure.core.jobs.replicas import Beat, Orphans, ReplicaRecord
 from tenure.core.jobs.states import JobState
 from tenure.core.leases import Meta
 

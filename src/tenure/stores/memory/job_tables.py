@@ -14,14 +14,8 @@ from typing import Any
 from msgspec import structs
 
 from tenure.core.durations import micros
-from tenure.core.jobs.records import (
-    RESERVED_FOR,
-    JobRecord,
-    NewJob,
-    ReplicaRecord,
-    Unique,
-    retention_of,
-)
+from tenure.core.jobs.records import JobRecord, NewJob, Unique, retention_of
+from tenure.core.jobs.replicas import RESERVED_FOR, ReplicaRecord
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.leases import Meta
 

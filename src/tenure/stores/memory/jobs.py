@@ -15,13 +15,9 @@ from typing import Literal
 from tenure.core.durations import micros
 from tenure.core.jobs.records import (
     BATCH_MAX,
-    CANCELS_MAX,
     COUNT_MAX,
-    RESERVED_FOR,
-    RESTARTS_MAX,
     SOON,
     TAGGED_MAX,
-    Beat,
     Cancelled,
     Claimed,
     Deleted,
@@ -29,14 +25,20 @@ from tenure.core.jobs.records import (
     JobRecord,
     NewJob,
     Note,
-    Orphans,
     Page,
     QueueCounts,
-    ReplicaRecord,
     Requeued,
     Settled,
     Settlement,
     Tagged,
+)
+from tenure.core.jobs.replicas import (
+    CANCELS_MAX,
+    RESERVED_FOR,
+    RESTARTS_MAX,
+    Beat,
+    Orphans,
+    ReplicaRecord,
 )
 from tenure.core.jobs.states import FINISHED, JobState, may_delete
 from tenure.core.leases import Meta

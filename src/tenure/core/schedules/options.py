@@ -1,0 +1,120 @@
+"""The options of `app.timer` and `app.schedule`: their types and defaults, each written once.
+
+Nothing heavy is imported here: `import tenure` needs this module, but no calendar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict
+
+from tenure.core.durations import Duration
+
+if TYPE_CHECKING:
+    from tenure.core.calendar.blackouts import Blackout
+    from tenure.core.jobs.retention import RetentionOption
+    from tenure.core.policy import RetryOption
+    from tenure.core.schedules.definition import CatchUp, Each, OnUnavailable, Overlap
+
+__all__ = [
+    "SCHEDULE_DEFAULTS",
+    "TIMER_DEFAULTS",
+    "After",
+    "OnCrash",
+    "ScheduleOptions",
+    "TimerOptions",
+]
+
+OnCrash: TypeAlias = Literal["record", "rerun"]
+After: TypeAlias = Literal["completion"]
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """When a timer or a schedule ticks.
+
+    Options:
+        every: a period such as "60s"; ticks come at its multiples since 1970.
+        cron: or five fields (six with seconds first), or "@daily" and the like.
+        tz: the zone in which `cron` is read ("UTC").
+        name: its name in the store; the function's or the task's own by default.
+        limit: the most unfinished runs over all replicas.
+        overlap: if a run is unfinished at the next tick: "skip" that one (the default, unless
+            there is a limit), "allow" both, "queue_one" after it, or "cancel_previous".
+        catch_up: of ticks that no replica ran in time, run the "latest" (the default), "none" or
+            "all" (of the last ten).
+        within: how late a tick may run at all.
+        spread: delay all its ticks by the same time, which follows from its name: up to so long;
+            True: up to its period.
+        blackout: when it must not run; see `tenure.blackout`.
+        after: "completion": `every` counts from the end of the last run.
+        renamed_from: the name, or names, that it had before.
+    """
+
+    every: Duration | None
+    cron: str | None
+    tz: str
+    name: str | None
+    limit: int | None
+    overlap: Overlap | None
+    catch_up: CatchUp
+    within: Duration | None
+    spread: bool | Duration
+    blackout: Sequence[Blackout]
+    after: After | None
+    renamed_from: str | Sequence[str] | None
+
+
+class TimerOptions(ScheduleOptions, total=False):
+    """What a timer takes beside the options of a schedule: how its runs are.
+
+    Options:
+        each: "cluster" (the default): one replica runs a tick. "replica": every replica has its own
+            ticks.
+        per_replica: the most unfinished runs on one replica.
+        timeout: the longest a run may take; it is then cancelled and has failed.
+        retention: how long finished runs are kept, or a `Retention` by outcome; by default an hour
+            or 100 periods, whichever is longer.
+        retry: how often a run is tried again after an error, or a `Backoff`; only until the next
+            tick is due (0).
+        jitter: delay each run by a random time of up to so long.
+        on_crash: a run that is lost with its replica is only "record"ed (the default), or "rerun".
+        on_unavailable: what a tick does while the store is down: "wait" for it, or "run" on every
+            replica, without a job, fence or limit (`tick.unlocked`). By default it waits; with
+            `each="replica"` and without a limit it runs.
+    """
+
+    each: Each
+    per_replica: int | None
+    timeout: Duration | None
+    retention: RetentionOption | None
+    retry: RetryOption
+    jitter: Duration | None
+    on_crash: OnCrash
+    on_unavailable: OnUnavailable | None
+
+
+SCHEDULE_DEFAULTS: Final[ScheduleOptions] = {
+    "every": None,
+    "cron": None,
+    "tz": "UTC",
+    "name": None,
+    "limit": None,
+    "overlap": None,
+    "catch_up": "latest",
+    "within": None,
+    "spread": False,
+    "blackout": (),
+    "after": None,
+    "renamed_from": None,
+}
+TIMER_DEFAULTS: Final[TimerOptions] = {
+    **SCHEDULE_DEFAULTS,
+    "each": "cluster",
+    "per_replica": None,
+    "timeout": None,
+    "retention": None,
+    "retry": 0,
+    "jitter": None,
+    "on_crash": "record",
+    "on_unavailable": None,
+}
