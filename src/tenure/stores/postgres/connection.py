@@ -176,7 +176,7 @@ class Connection:
             namespace=self.namespace,
             url=self.url,
             place=self._place,
-            told=self.clock.for_server(),
+            test_now=self.clock.for_server(),
         )
 
     async def ping(self) -> Pong:

@@ -290,8 +290,8 @@ async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Fi
     if not more["may_enter"]:
         return [_no_rights(role, "may not use the schema 'tenure'")]
     if lacking := await missing(connection):
-        told = "; ".join(f"{what} {', '.join(tables)}" for what, tables in lacking.items())
-        return [_no_rights(role, f"has not all rights in the schema 'tenure': it lacks {told}")]
+        rights = "; ".join(f"{what} {', '.join(tables)}" for what, tables in lacking.items())
+        return [_no_rights(role, f"has not all rights in the schema 'tenure': it lacks {rights}")]
     return [
         Finding("ok", "rights", f"{role!r} may do all that leases need"),
         _format(await connection.fetchrow(_READ_FORMAT)),

@@ -124,17 +124,17 @@ class Jobs(JobPart):
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
-        wanted = list(dict.fromkeys(queues))
+        distinct = list(dict.fromkeys(queues))
         began = self._clock.boot()
-        starts = self._bounds.begin(wanted, began)
-        pages = expensive(len(wanted), limit)
-        arguments = (replica, claim_no, wanted, limit, starts, pages)
+        starts = self._bounds.begin(distinct, began)
+        pages = expensive(len(distinct), limit)
+        arguments = (replica, claim_no, distinct, limit, starts, pages)
         # A queue that was paused by an earlier call gives nothing.
-        about = [("replica", [replica]), ("queue", wanted)]
+        about = [("replica", [replica]), ("queue", distinct)]
         try:
             rows = await self._decide(_CLAIM, *arguments, about=about)
         except StoreError as error:
-            if not is_of_a_row(error) or not await self._sift(wanted, limit):
+            if not is_of_a_row(error) or not await self._sift(distinct, limit):
                 raise
             rows = await self._decide(_CLAIM, *arguments, about=about)
         if not rows:
@@ -158,7 +158,7 @@ class Jobs(JobPart):
             return Claimed(jobs, next_in)  # a repeat, or one that came too late
         now = self._clock.boot()
         look = None if end["message"] is None else _as_look(rows, end, limit)
-        self._bounds.end(wanted, starts, look, began, now)
+        self._bounds.end(distinct, starts, look, began, now)
         if starts is not None and len(rows) < limit:
             whole_in = self._bounds.whole_in(now)
             next_in = whole_in if next_in is None else min(next_in, whole_in)
@@ -240,14 +240,14 @@ class Jobs(JobPart):
         return answers
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
-        wanted = list(dict.fromkeys(ids))
-        about = [("job", wanted)]
+        distinct = list(dict.fromkeys(ids))
+        about = [("job", distinct)]
         states: dict[str, JobState | None] = {}
-        for row in await self._read(_GET, wanted, about=about):
+        for row in await self._read(_GET, distinct, about=about):
             states[row["id"]] = None
             with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
                 states[row["id"]] = as_record(row).state
-        going = [id_ for id_ in wanted if may_delete(states.get(id_))]
+        going = [id_ for id_ in distinct if may_delete(states.get(id_))]
         # What can be read by now and has not finished stays, whatever it was a moment ago.
         damaged = [id_ for id_ in going if id_ in states and states[id_] is None]
         [[gone]] = await self._read(_DELETE, going, damaged, about=about)
@@ -260,10 +260,10 @@ class Jobs(JobPart):
         return answers
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        wanted = list(dict.fromkeys(ids))
-        rows = await self._read(_GET, wanted, about=[("job", wanted)])
-        found = {job.id: job for job in self._readable(rows)}
-        return [found.get(id_) for id_ in ids]
+        distinct = list(dict.fromkeys(ids))
+        rows = await self._read(_GET, distinct, about=[("job", distinct)])
+        jobs = {job.id: job for job in self._readable(rows)}
+        return [jobs.get(id_) for id_ in ids]
 
     async def find(
         self,

@@ -70,9 +70,9 @@ class Leases(Part):
         meta: Meta,
         waiting: float = 0.0,
     ) -> Acquired:
-        asked = (key, holder, limit, micros(ttl), encode_meta(meta), micros(waiting))
+        request = (key, holder, limit, micros(ttl), encode_meta(meta), micros(waiting))
         ear = self._connection.ear
-        [row] = await self._decide(_ACQUIRE, *asked, ear, about=[("lease", [key])])
+        [row] = await self._decide(_ACQUIRE, *request, ear, about=[("lease", [key])])
         if row["grant_fence"] is None:
             return Busy((row["ends"] - row["at"]) / 1e6, row["ahead"], row["other_limit"])
         lease = Lease(
@@ -100,8 +100,8 @@ class Leases(Part):
         return [letter == "y" for letter in letters]
 
     async def discard(self, key: str) -> bool:
-        [[found]] = await self._read(_DISCARD, key, about=[("lease", [key])])
-        return bool(found)
+        [[had_any]] = await self._read(_DISCARD, key, about=[("lease", [key])])
+        return bool(had_any)
 
     async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
         rows = await self._decide(_FIND, prefix, prefix + _LAST, limit)

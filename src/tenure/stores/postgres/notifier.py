@@ -127,18 +127,18 @@ def payloads(namespace: str, topics: Iterable[Topic]) -> list[str]:
     The separator is a line feed; a name that has one is told in a payload of its own.
     """
     kinds: dict[str, list[str]] = {}
-    found = []
+    result = []
     for kind, name in topics:
         if "\n" in name:
-            found.append(f"{kind} {namespace} {name}")
+            result.append(f"{kind} {namespace} {name}")
         else:
             kinds.setdefault(f"{kind}s", []).append(name)
     for plural, names in kinds.items():
         if len(names) > _NAMED_MAX:
-            found.append(f"{_EVERY} {namespace} {plural[:-1]}")
+            result.append(f"{_EVERY} {namespace} {plural[:-1]}")
         else:
-            found += _filled(f"{plural} {namespace} ", names)
-    return found
+            result += _filled(f"{plural} {namespace} ", names)
+    return result
 
 
 def _filled(head: str, names: list[str]) -> list[str]:
@@ -151,7 +151,7 @@ def _filled(head: str, names: list[str]) -> list[str]:
             size = len(head)
         payloads[-1].append(name)
         size += length
-    return [head + "\n".join(some) for some in payloads]
+    return [head + "\n".join(group) for group in payloads]
 
 
 def kind_in(payload: str, namespace: str) -> str | None:

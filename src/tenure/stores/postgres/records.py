@@ -169,11 +169,11 @@ _commit_encoder: Final = json.JSONEncoder(
 
 def committed(commit: Commit, *answer: Any) -> Committed:
     """Return what schedule_commit has answered, with the run if that can be read."""
-    outcome, now, room, blocking, stored, fence, known = answer
+    outcome, now, room, blocking, stored, fence, repeated = answer
     run: JobRecord | None = None
     with suppress(ValueError):
-        if known is not None:
-            run = _record_in(known)
+        if repeated is not None:
+            run = _record_in(repeated)
         elif commit.run is not None and fence is not None:
             run = _born(commit, commit.run, now, fence)
     return Committed(
@@ -208,7 +208,7 @@ def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
         "replica": commit.start_on,
         "started": now if is_running else 0,
     }
-    known = {
+    inserted = {
         name: value for name, value in asdict(run).items() if name in JobRecord.__struct_fields__
     }
-    return sound(JobRecord, {**known, **made})
+    return sound(JobRecord, {**inserted, **made})

@@ -9,13 +9,12 @@ from typing import Final
 
 from tenure.core.bounds import SET_ASIDE, sound
 from tenure.core.durations import micros
-from tenure.core.jobs.records import (
-    BATCH_MAX,
+from tenure.core.jobs.records import BATCH_MAX, JobRecord
+from tenure.core.jobs.replicas import (
     CANCELS_MAX,
     RESERVED_FOR,
     RESTARTS_MAX,
     Beat,
-    JobRecord,
     Orphans,
     ReplicaRecord,
 )
@@ -61,9 +60,9 @@ class _Looks:
             return None
         return self._clean_at - _COMMIT_MICROS
 
-    def end(self, since: int | None, at: int, *, found: bool) -> None:
+    def end(self, since: int | None, at: int, *, has_expired: bool) -> None:
         """Note what a look from `since` until `at`, an instant of the server, has found."""
-        if found or (self._clean_at is not None and at < self._clean_at):
+        if has_expired or (self._clean_at is not None and at < self._clean_at):
             self._clean_at = None  # or the clock was set back
         elif since is None or self._clean_at is not None:
             self._clean_at = at
@@ -92,7 +91,7 @@ class Replicas(JobPart):
         since = self._looks.begin(self._clock.boot())
         rows = await self._decide(_BEAT, list(replicas), *lengths, *most, since, count, about=about)
         for row in rows[:1]:
-            self._looks.end(since, row["at"], found=row["expired"])
+            self._looks.end(since, row["at"], has_expired=row["expired"])
         changed = [id_ for row in rows[:1] for id_ in row["changed"]]
         self._tell([("job", id_) for id_ in changed])
         more = len(changed) == RESTARTS_MAX
@@ -106,8 +105,8 @@ class Replicas(JobPart):
     async def list(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         rows = await self._decide(_LIST, limit)
         read = partial(self._damage.read, "replica", "tenure.replica")
-        known = (read(row["id"], _as_replica, row) for row in rows)
-        return [replica for replica in known if replica is not None]
+        replicas = (read(row["id"], _as_replica, row) for row in rows)
+        return [replica for replica in replicas if replica is not None]
 
     async def orphans(
         self,

@@ -49,11 +49,11 @@ class Schedules(Part):
         limit: int = 1000,
         lines: int = 1,
     ) -> ScheduleList:
-        wanted = None if names is None else list(names)
-        about = [("schedule", wanted or ())]
-        rows = await self._decide(_READ, wanted, after, limit, lines, COUNT_MAX, about=about)
-        found = [self._schedule_in(dict(row)) for row in rows if row["name"] is not None]
-        return ScheduleList(rows[0]["now"], [record for record in found if record is not None])
+        listed = None if names is None else list(names)
+        about = [("schedule", listed or ())]
+        rows = await self._decide(_READ, listed, after, limit, lines, COUNT_MAX, about=about)
+        records = [self._schedule_in(dict(row)) for row in rows if row["name"] is not None]
+        return ScheduleList(rows[0]["now"], [record for record in records if record is not None])
 
     def _schedule_in(self, values: dict[str, Any]) -> ScheduleRecord | None:
         name, stored = values["name"], msgspec.json.decode(values["lines"] or "[]")

@@ -155,6 +155,6 @@ async def shares_sessions(first: asyncpg.Connection, other: asyncpg.Connection) 
     Two connections that meet the same server process share it, and so does one that meets two.
     Four questions, because a pooler with two free sessions may lend them in turns.
     """
-    asked = (first, other, first, first)
-    pids = [await connection.fetchval("SELECT pg_backend_pid()") for connection in asked]
+    connections = (first, other, first, first)
+    pids = [await connection.fetchval("SELECT pg_backend_pid()") for connection in connections]
     return pids[0] == pids[1] or len({pids[0], *pids[2:]}) > 1

@@ -29,10 +29,10 @@ class PostgresStore(Connection):
         self.schedules = Schedules(self)
 
     async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
-        told = self.clock.for_server()
+        instant = self.clock.for_server()
         # In two transactions: the locks of the first would hold up acquisitions during the second.
-        [[leases]] = await self.fetch(_PRUNE_LEASES, self.namespace, micros(idle), limit, told)
-        [[jobs]] = await self.fetch(_PRUNE_JOBS, self.namespace, limit, told)
+        [[leases]] = await self.fetch(_PRUNE_LEASES, self.namespace, micros(idle), limit, instant)
+        [[jobs]] = await self.fetch(_PRUNE_JOBS, self.namespace, limit, instant)
         return Pruned(leases, jobs, more=max(leases, jobs) >= limit)
 
     async def examine(self) -> list[Finding]:

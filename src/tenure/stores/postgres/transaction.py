@@ -67,7 +67,7 @@ FROM tenure.job_settle(
 
 # What PostgreSQL answers where our schema or its function is missing.
 _MISSING: Final = {"3F000", "42883"}
-_KNOWN: Final = "connection of asyncpg or psycopg, or one of SQLAlchemy over either of them"
+_ACCEPTED: Final = "connection of asyncpg or psycopg, or one of SQLAlchemy over either of them"
 
 
 def _speak(connection: object, purpose: Purpose) -> _Asyncpg | _Psycopg | _Alchemy:
@@ -83,7 +83,7 @@ def _speak(connection: object, purpose: Purpose) -> _Asyncpg | _Psycopg | _Alche
     alchemy = Sqlalchemy.of(connection)
     if alchemy is not None and alchemy.driver in ("asyncpg", "psycopg"):
         return _Alchemy(alchemy)
-    raise unknown_connection(purpose, connection, _KNOWN)
+    raise unknown_connection(purpose, connection, _ACCEPTED)
 
 
 class PostgresTransaction:
@@ -97,14 +97,14 @@ class PostgresTransaction:
         namespace: str,
         url: str,
         place: str,
-        told: int | None,
+        test_now: int | None,
     ) -> None:
         self._voice = _speak(connection, purpose)
         self._purpose = purpose
         self._namespace = namespace
         self._url = url
         self._place = place
-        self._told = told
+        self._test_now = test_now
         self._has_begun = False
         self.blocks = self._voice.blocks
 
@@ -126,7 +126,7 @@ class PostgresTransaction:
         queues = {job.queue for job in jobs if job.at is not None or job.delay <= SOON}
         rows = await self._ask(
             _INSERT,
-            *(self._namespace, *insert_columns(jobs), self._told),
+            *(self._namespace, *insert_columns(jobs), self._test_now),
             *self._bells([("queue", queue) for queue in sorted(queues)]),
             self._place,
         )
@@ -137,15 +137,15 @@ class PostgresTransaction:
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         rows = await self._ask(_GET, self._namespace, list(dict.fromkeys(ids)))
-        found: dict[str, JobRecord] = {}
+        jobs: dict[str, JobRecord] = {}
         for row in rows:
             with suppress(ValueError):  # what cannot be read is as good as not there
-                found[row[0]] = sound(JobRecord, tuple(row))
-        return [found.get(id_) for id_ in ids]
+                jobs[row[0]] = sound(JobRecord, tuple(row))
+        return [jobs.get(id_) for id_ in ids]
 
     async def hold_lease(self, lease: Lease) -> bool:
         which = lease.key, lease.holder, lease.fence
-        [[held]] = await self._ask(_HOLD_LEASE, self._namespace, *which, self._told)
+        [[held]] = await self._ask(_HOLD_LEASE, self._namespace, *which, self._test_now)
         return bool(held)
 
     async def hold(self, id_: str, fence: int) -> bool:
@@ -157,7 +157,7 @@ class PostgresTransaction:
     async def settle(self, settlement: Settlement) -> Settled:
         [[letters, _]] = await self._ask(
             _SETTLE,
-            *(self._namespace, *settle_columns([settlement]), micros(SOON), self._told),
+            *(self._namespace, *settle_columns([settlement]), micros(SOON), self._test_now),
             *self._bells([("job", settlement.id)]),
         )
         return settled(letters)[0]

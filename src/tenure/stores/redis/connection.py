@@ -132,16 +132,16 @@ class Connection:
 
     async def _incarnation(self) -> str:
         key = f"{self.tag}incarnation"
-        found = await self.ask("GET", key)
-        if found is None:
+        token = await self.ask("GET", key)
+        if token is None:
             # The server is new, or it has lost its data. Open stores go on with it and write in
             # this format, so programs that only check the format must find the number.
             with suppress(StoreFull):  # whoever wants only the time gets it all the same
                 await self._write_format()
                 # Only the first of many that ask at the same time writes it.
                 await self.ask("SET", key, self.clock.token(), "NX")
-            found = await self.ask("GET", key)
-        return (found or b"").decode(errors="replace")
+            token = await self.ask("GET", key)
+        return (token or b"").decode(errors="replace")
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
@@ -214,30 +214,30 @@ class Connection:
 
     async def read_format(self) -> bytes | None:
         """Return what stands where the format is written."""
-        found: bytes | None = await self.ask("GET", f"{self.tag}format")
-        return found
+        stored: bytes | None = await self.ask("GET", f"{self.tag}format")
+        return stored
 
     async def _write_format(self) -> None:
         # Only the first of many that open at the same time writes it.
         await self.ask("SET", f"{self.tag}format", f"{FORMAT} {READABLE_FROM}", "NX")
 
     async def _check_format(self, migrate: Migrate) -> None:
-        found = await self.read_format()
+        stored = await self.read_format()
         # A full server refuses to write even what is there already.
-        if found is None and migrate == "auto":
+        if stored is None and migrate == "auto":
             await self._write_format()
-            found = await self.read_format()
-        if found is None:
+            stored = await self.read_format()
+        if stored is None:
             msg = (
                 f"the store {self.url} has no namespace {self.namespace!r} yet. "
                 "Open it once with migrate='auto', or run 'tenure migrate'."
             )
             raise ConfigError(msg)
-        numbers = read_format(found)
+        numbers = read_format(stored)
         if numbers is None:
             msg = (
                 f"the store {self.url} has a key {f'{self.tag}format'!r} that is not Tenure's: "
-                f"{found[:50]!r}. Use another namespace, or another database."
+                f"{stored[:50]!r}. Use another namespace, or another database."
             )
             raise ConfigError(msg)
         version, readable_from = numbers

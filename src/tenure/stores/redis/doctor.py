@@ -76,13 +76,13 @@ class Doctor:
 
     async def _settings(self) -> Facts:
         """Return the settings that INFO does not tell; none where CONFIG is forbidden."""
-        found: dict[str, str] = {}
+        settings: dict[str, str] = {}
         for name in ("appendfsync", "save", "maxmemory-policy"):
             with suppress(StoreError):
                 reply = await self._connection.ask("CONFIG", "GET", name)
                 if len(reply) == 2:
-                    found[name] = reply[1].decode(errors="replace")
-        return found
+                    settings[name] = reply[1].decode(errors="replace")
+        return settings
 
     async def _clock_finding(self) -> Finding:
         clock, read_clock = self._connection.clock, self._connection.now
@@ -95,16 +95,16 @@ class Doctor:
 
     async def _rights_finding(self) -> Finding:
         """Do, without effect, what leases need: run a script, write, publish a wake-up."""
-        nobody = f"{self._connection.tag}doctor"
+        unused = f"{self._connection.tag}doctor"
         commands: tuple[tuple[Word, ...], ...]
-        commands = (*_PROBE, ("DEL", nobody), ("PUBLISH", nobody, ""))
+        commands = (*_PROBE, ("DEL", unused), ("PUBLISH", unused, ""))
         for command in commands:
             try:
                 await self._connection.ask(*command)
             except StoreError as error:
                 return self._refusal(str(command[0]), error)
         user = self._connection.address.user
-        refused = await self._connection.run("rights", [nobody], nobody)
+        refused = await self._connection.run("rights", [unused], unused)
         if not refused:
             return Finding("ok", "rights", f"{user!r} may do all that leases need")
         names = [name.decode().lower() for name in refused]
@@ -136,10 +136,10 @@ class Doctor:
 
     async def _format_finding(self) -> Finding:
         try:
-            found = await self._connection.read_format()
+            stored = await self._connection.read_format()
         except StoreError as error:
             return self._refusal("GET", error)
-        if found is None:
+        if stored is None:
             return Finding(
                 "note",
                 "format",
@@ -147,12 +147,12 @@ class Doctor:
                 "Run 'tenure migrate', or let an app with migrate=\"auto\" do it. If it should be "
                 "there: check the namespace and the database number in the URL.",
             )
-        numbers = read_format(found)
+        numbers = read_format(stored)
         if numbers is None:
             return Finding(
                 "error",
                 "format",
-                f"{found[:50]!r} is not Tenure's",
+                f"{stored[:50]!r} is not Tenure's",
                 "Use another namespace, or another database.",
             )
         version, readable_from = numbers

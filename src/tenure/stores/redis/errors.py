@@ -62,53 +62,53 @@ def translate(error: Exception, url: str, user: str, *, moves: bool) -> StoreErr
 
     `moves`: whether the URL follows the data to whichever server has it.
     """
-    where, said = f"the store {url}", str(error).rstrip("?. ")
+    where, reason = f"the store {url}", str(error).rstrip("?. ")
     if missing_rights(error):
         return StoreError(
-            f"{where} refused the user {user!r}: {said}. Check user and password in the "
+            f"{where} refused the user {user!r}: {reason}. Check user and password in the "
             "URL. A user needs the keys '~{tenure:*', the channels '&{tenure:*' and some commands: "
             "'tenure doctor' names those that it lacks."
         )
     if isinstance(error, exceptions.ResponseError):
-        return _refusal(code_of(error), where, said, moves=moves)
+        return _refusal(code_of(error), where, reason, moves=moves)
     if isinstance(error, Misled):
-        return StoreUnavailable(f"{where} {said}.")
+        return StoreUnavailable(f"{where} {reason}.")
     if isinstance(error, exceptions.TimeoutError):
         return StoreUnavailable(
-            f"{where} did not answer in time: {said}. Is it overloaded, or does one side use TLS "
+            f"{where} did not answer in time: {reason}. Is it overloaded, or does one side use TLS "
             "(rediss://) and the other not?"
         )
     return StoreUnavailable(
-        f"{where} cannot be reached: {said}. Is it running, at this host and port?"
+        f"{where} cannot be reached: {reason}. Is it running, at this host and port?"
     )
 
 
-def _refusal(code: str, where: str, said: str, *, moves: bool) -> StoreError:
+def _refusal(code: str, where: str, reason: str, *, moves: bool) -> StoreError:
     """Return the error for a reply that begins with `code`."""
     if code == "OOM":
         return StoreFull(
-            f"{where} is full and takes no new jobs ({said}). Nothing was stored. Workers go on "
+            f"{where} is full and takes no new jobs ({reason}). Nothing was stored. Workers go on "
             "with the jobs that are there, and locks and timers work. Raise maxmemory, let "
             "finished jobs go sooner (retention), or move other data elsewhere; then try again."
         )
-    if code == "MISCONF" and _NO_DISK in said:
+    if code == "MISCONF" and _NO_DISK in reason:
         return StoreFull(
-            f"{where} refuses all writes because its disk is full ({said}). Nothing was stored. "
+            f"{where} refuses all writes because its disk is full ({reason}). Nothing was stored. "
             "Make room on the disk of the server; then try again."
         )
     if code in _MOVED and not moves:
         return StoreError(
-            f"{where} {_MOVED[code]} ({said}). Use redis+cluster:// instead of redis://, with the "
-            "addresses of some nodes: it follows the namespace wherever it goes."
+            f"{where} {_MOVED[code]} ({reason}). Use redis+cluster:// instead of redis://, with "
+            "the addresses of some nodes: it follows the namespace wherever it goes."
         )
     if code in _LATER or code in _MOVED:
-        return StoreUnavailable(f"{where} {(_LATER | _MOVED)[code]} ({said}).")
+        return StoreUnavailable(f"{where} {(_LATER | _MOVED)[code]} ({reason}).")
     if code == "CROSSSLOT":
         return StoreError(
             f"{where} is part of a cluster and was sent keys of two slots; this is a bug in "
-            f"Tenure ({said})."
+            f"Tenure ({reason})."
         )
-    return StoreError(f"{where} answered with an error: {said}.")
+    return StoreError(f"{where} answered with an error: {reason}.")
 
 
 def code_of(error: exceptions.ResponseError) -> str:

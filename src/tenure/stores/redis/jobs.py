@@ -62,8 +62,8 @@ class Jobs(Replicas):
         answers: list[Inserted] = []
         # A batch is one script: a failure between two of them would leave half of it behind.
         for batch in slices(jobs, BATCH_MAX):
-            at, *found = await self._run("insert", *insert_words(batch))
-            for job, answer in zip(batch, found, strict=True):
+            at, *replies = await self._run("insert", *insert_words(batch))
+            for job, answer in zip(batch, replies, strict=True):
                 if answer:
                     same, owner = answer
                     holder = text(owner)
@@ -97,8 +97,8 @@ class Jobs(Replicas):
         answers: list[Settled] = []
         # The script reads all of its jobs before it writes any, so it takes none of them twice.
         once = len({end.id for end in settlements}) == len(settlements)
-        for some in slices(settlements, BATCH_MAX if once else 1):
-            reply = await self._run("settle", *settle_words(some))
+        for batch in slices(settlements, BATCH_MAX if once else 1):
+            reply = await self._run("settle", *settle_words(batch))
             answers += [_SETTLED[answer] for answer in reply]
         for end, answer in zip(settlements, answers, strict=True):
             if answer == "unreadable":
@@ -107,30 +107,30 @@ class Jobs(Replicas):
 
     async def note(self, notes: Sequence[Note]) -> list[bool]:
         answers: list[bool] = []
-        for some in slices(notes):
-            reply = await self._run("note", *note_words(some))
+        for batch in slices(notes):
+            reply = await self._run("note", *note_words(batch))
             answers += [answer == _NOTED for answer in reply]
-            for note, answer in zip(some, reply, strict=True):
+            for note, answer in zip(batch, reply, strict=True):
                 if answer == _NOTE_ASIDE:
                     self._report_aside(note.id)
         return answers
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
         answers: list[Cancelled | None] = []
-        for some in slices(ids):
-            answers += [_CANCELLED[answer] for answer in await self._run("cancel", reason, *some)]
+        for batch in slices(ids):
+            answers += [_CANCELLED[answer] for answer in await self._run("cancel", reason, *batch)]
         return answers
 
     async def requeue(self, ids: Sequence[str]) -> list[Requeued | None]:
         answers: list[Requeued | None] = []
-        for some in slices(ids):
-            answers += [_REQUEUED[answer] for answer in await self._run("requeue", *some)]
+        for batch in slices(ids):
+            answers += [_REQUEUED[answer] for answer in await self._run("requeue", *batch)]
         return answers
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
         answers: dict[str, Deleted | None] = {}
-        for some in slices(list(dict.fromkeys(ids))):
-            answers |= await self._delete(some)
+        for batch in slices(list(dict.fromkeys(ids))):
+            answers |= await self._delete(batch)
         # Named twice, it is gone the second time.
         return [
             None if id_ in ids[:at] and answers[id_] == "deleted" else answers[id_]
@@ -149,20 +149,20 @@ class Jobs(Replicas):
                 fingerprints[id_] = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
         if not fingerprints:
             return answers
-        reply = await self._run("delete", *(word for pair in fingerprints.items() for word in pair))
-        told = dict(zip(fingerprints, reply, strict=True))
-        answers |= {id_: "deleted" if answer == _DELETED else None for id_, answer in told.items()}
-        changed = [id_ for id_, answer in told.items() if answer == _CHANGED]
+        words = (word for pair in fingerprints.items() for word in pair)
+        removed = dict(zip(fingerprints, await self._run("delete", *words), strict=True))
+        answers |= {id_: "deleted" if code == _DELETED else None for id_, code in removed.items()}
+        changed = [id_ for id_, code in removed.items() if code == _CHANGED]
         return answers | await self._delete(changed) if changed else answers
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        found: list[JobRecord | None] = []
-        for some in slices(ids):
-            records, fixed, aside = await self._run("get", *some)
+        jobs: list[JobRecord | None] = []
+        for batch in slices(ids):
+            records, fixed, aside = await self._run("get", *batch)
             for name in aside:
                 self._report_aside(text(name))
-            found += map(self._read_job, some, records, fixed)
-        return found
+            jobs += map(self._read_job, batch, records, fixed)
+        return jobs
 
     async def find(
         self,
@@ -179,9 +179,9 @@ class Jobs(Replicas):
             return Page([], None, await self._stranded(limit))
         digit: Word = "" if state is None else STATES.index(state)
         wishes = [_wish(queue), _wish(task), _wish(tag), _wish(replica)]
-        found: list[JobRecord] = []
+        jobs: list[JobRecord] = []
         for _ in range(_STEPS):
-            room = limit - len(found)
+            room = limit - len(jobs)
             # With nothing to sift, no more than what is wanted is looked at.
             looks = _LOOKS if any(wishes) or state == "waiting" else min(_LOOKS, room)
             words = (looks + 1, cursor or "", digit, *wishes[2:])
@@ -189,30 +189,30 @@ class Jobs(Replicas):
             # In an index that somebody has spoiled, what comes next may not come after.
             ids = [id_ for id_ in ids if cursor is None or id_ < cursor]
             if not ids:
-                return Page(found, None)
+                return Page(jobs, None)
             looked, broken, *parts = await self._run("pick", room, digit, *wishes, *ids)
             for id_ in broken:
                 self._damage.report("job", text(id_), UNREADABLE, self._job_hashes)
             read = map(self._read_job, map(text, parts[::3]), parts[1::3], parts[2::3])
-            found += [job for job in read if job is not None]
+            jobs += [job for job in read if job is not None]
             cursor = ids[looked - 1]
             more = more or looked < len(ids)
-            if not more or len(found) == limit:
-                return Page(found, cursor if more else None)
-        return Page(found, cursor)
+            if not more or len(jobs) == limit:
+                return Page(jobs, cursor if more else None)
+        return Page(jobs, cursor)
 
     async def _stranded(self, limit: int) -> list[Stranded]:
         aside, orphans = await self._run("stranded", limit)
         broken, held = f"{self._tag}job:broken", f"{self._tag}job:held"
-        found = [
+        stranded = [
             Stranded(id=text(id_), why="unreadable", where=broken, left=left / 1e6)
             for id_, left in aside
         ]
-        found += [
+        stranded += [
             Stranded(id=text(id_), why="orphan", where=held, replica=text(replica))
             for id_, replica in orphans
         ]
-        return found[:limit]
+        return stranded[:limit]
 
     async def counts(self) -> list[QueueCounts]:
         waiting, others, unreadable = await self._run("queues", "")
@@ -225,9 +225,9 @@ class Jobs(Replicas):
             names.update(waiting)
         queues = sorted(queue for name in names if (queue := self._read_name(name)) is not None)
         counted: list[QueueCounts] = []
-        for some in slices(queues):
-            rows = await self._run("counts", *some)
-            counted += [_counts(name, row) for name, row in zip(some, rows, strict=True)]
+        for batch in slices(queues):
+            rows = await self._run("counts", *batch)
+            counted += [_counts(name, row) for name, row in zip(batch, rows, strict=True)]
         # What emptied since its name was read is not in anybody's way.
         return [
             queue

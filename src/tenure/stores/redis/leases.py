@@ -87,18 +87,18 @@ class Leases(Part):
         # First the names, then what lives on them: a script may only touch keys it was told. What
         # comes or goes in between may be in the list or not. The leases of a key are listed as they
         # were at one instant, unless they are more than a script may look at.
-        found: list[Lease] = []
+        leases: list[Lease] = []
         after = b""
-        while len(found) < limit:
-            stored = await self._names_after(after, prefix, min(_SLICE, limit - len(found)))
+        while len(leases) < limit:
+            stored = await self._names_after(after, prefix, min(_SLICE, limit - len(leases)))
             if not stored:
                 break
             after = stored[-1]
             names = self._read_names(stored)
-            while names and len(found) < limit:
+            while names and len(leases) < limit:
                 listed, names = await self._listed(names)
-                found += listed
-        return found[:limit]
+                leases += listed
+        return leases[:limit]
 
     async def _listed(self, names: list[str]) -> tuple[list[Lease], list[str]]:
         """Return what lives on the first of some lease keys, and the names of the others."""
@@ -115,7 +115,7 @@ class Leases(Part):
 
     async def _members(self, name: str) -> list[Lease]:
         """Return what lives on a lease key with a large crowd, in short looks."""
-        found: dict[str, tuple[bool, int, Lease]] = {}
+        members: dict[str, tuple[bool, int, Lease]] = {}
         cursor = b"0"
         while True:
             reply = await self._run("members", [name], name, cursor, _MEMBERS)
@@ -126,10 +126,10 @@ class Leases(Part):
                 lease = self._read_lease(name, row)
                 if lease is not None:
                     rank = int(float(place)) if lease.waiting else lease.fence
-                    found[lease.holder] = lease.waiting, rank, lease
+                    members[lease.holder] = lease.waiting, rank, lease
             if cursor == b"0":
                 return [
-                    lease for _, _, lease in sorted(found.values(), key=lambda found: found[:2])
+                    lease for _, _, lease in sorted(members.values(), key=lambda member: member[:2])
                 ]
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
@@ -138,10 +138,10 @@ class Leases(Part):
         return bool((await self._connection.run("mark", keys, *words))[0])
 
     async def marked(self, keys: Sequence[str]) -> list[Mark | None]:
-        found: list[bytes | None] = []
-        for some in slices(keys, _SLICE):
-            found += await self._connection.ask("HMGET", self._marks, *some)
-        return [self._read_mark(key, mark) for key, mark in zip(keys, found, strict=True)]
+        marks: list[bytes | None] = []
+        for batch in slices(keys, _SLICE):
+            marks += await self._connection.ask("HMGET", self._marks, *batch)
+        return [self._read_mark(key, mark) for key, mark in zip(keys, marks, strict=True)]
 
     def _read_mark(self, key: str, mark: bytes | None) -> Mark | None:
         if mark is None:
@@ -209,9 +209,9 @@ class Leases(Part):
     ) -> list[int]:
         """Run a script that answers for each of many leases."""
         answers: list[int] = []
-        for some in slices(leases, _SLICE):
-            words = [word for lease in some for word in arguments(lease)]
-            answers += await self._run(script, [lease.key for lease in some], *words)
+        for batch in slices(leases, _SLICE):
+            words = [word for lease in batch for word in arguments(lease)]
+            answers += await self._run(script, [lease.key for lease in batch], *words)
         return answers
 
     async def _run(self, script: str, names: Sequence[str], *arguments: Word) -> list[Any]:

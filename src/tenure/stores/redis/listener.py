@@ -53,11 +53,11 @@ class Listener:
         self._clock = clock
         self._ask_again = ask_again
         # Of each channel that is wanted: done once it is subscribed on the present connection.
-        self._wanted = {self._channel: self._loop.create_future()}
+        self._channels = {self._channel: self._loop.create_future()}
         self._task: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
         # The connection on which the channels were asked for, as long as it lasts.
-        self._asked: Wire | None = None
+        self._subscribing: Wire | None = None
         # Done once the first attempt has ended, whatever came of it.
         self._tried: asyncio.Future[None] = self._loop.create_future()
         self._subscribed = False
@@ -72,18 +72,18 @@ class Listener:
         connection is, and then everybody is woken, because nobody knows what was missed.
         """
         bells = [self._bells + kind.encode() for kind in kinds if kind != "lease"]
-        fresh = [bell for bell in bells if bell not in self._wanted]
+        fresh = [bell for bell in bells if bell not in self._channels]
         for bell in fresh:
-            self._wanted[bell] = self._loop.create_future()
-        if fresh and self._asked is not None:
-            self._asked.write(pack((b"SUBSCRIBE", *fresh)))
+            self._channels[bell] = self._loop.create_future()
+        if fresh and self._subscribing is not None:
+            self._subscribing.write(pack((b"SUBSCRIBE", *fresh)))
         if self._task is None:
             self._task = self._loop.create_task(self._keep())
         if not self._tried.done():
             # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
             await asyncio.wait((self._tried,), timeout=ARM_SECONDS)
         if self._subscribed:
-            awaited = [self._wanted[bell] for bell in bells if bell in self._wanted]
+            awaited = [self._channels[bell] for bell in bells if bell in self._channels]
             if not all(channel.done() for channel in awaited):
                 await asyncio.wait(awaited, timeout=ARM_SECONDS)
         self._has_watchers = True
@@ -148,14 +148,14 @@ class Listener:
                     confirmed.set_result(reply)
 
         def lost(_wire: Wire, reason: Exception) -> None:
-            self._asked = None
+            self._subscribing = None
             if not confirmed.done():
                 confirmed.set_result(reason)
 
         self._wire = wire = await dial(self._address, received, lost)
-        self._wanted = {channel: self._loop.create_future() for channel in self._wanted}
-        wire.write(pack((b"SUBSCRIBE", *self._wanted)))
-        self._asked = wire
+        self._channels = {channel: self._loop.create_future() for channel in self._channels}
+        wire.write(pack((b"SUBSCRIBE", *self._channels)))
+        self._subscribing = wire
         try:
             await asyncio.wait((confirmed,), timeout=self._address.timeout)
         finally:
@@ -172,10 +172,11 @@ class Listener:
         what, channel = reply[:2]
         if what == b"message":
             self._ring(channel, reply[2])
-        elif what == b"subscribe" and channel in self._wanted:
-            if not self._wanted[channel].done():
-                self._wanted[channel].set_result(None)
-            if not confirmed.done() and all(wanted.done() for wanted in self._wanted.values()):
+        elif what == b"subscribe" and channel in self._channels:
+            if not self._channels[channel].done():
+                self._channels[channel].set_result(None)
+            are_all_done = all(done.done() for done in self._channels.values())
+            if are_all_done and not confirmed.done():
                 confirmed.set_result(None)
 
     async def _stay(self) -> None:
@@ -201,13 +202,13 @@ class Listener:
         if not watched:
             self._stop_hearing(channel)
             return
-        told = watched.intersection(message.decode(errors="replace").split("\0"))
+        names = watched.intersection(message.decode(errors="replace").split("\0"))
         if kind == "queue":
             # The flag is gone. It must be back before anybody who is woken now looks again.
-            self._ask_again(list(told))
-        for name in told:
+            self._ask_again(list(names))
+        for name in names:
             self._watchers.wake(cast("Topic", (kind, name)))
 
     def _stop_hearing(self, channel: bytes) -> None:
-        if self._wanted.pop(channel, None) is not None and self._asked is not None:
-            self._asked.write(pack((b"UNSUBSCRIBE", channel)))
+        if self._channels.pop(channel, None) is not None and self._subscribing is not None:
+            self._subscribing.write(pack((b"UNSUBSCRIBE", channel)))

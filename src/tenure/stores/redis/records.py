@@ -232,8 +232,8 @@ def committed(packed: bytes, now: int, run: JobRecord | None) -> Committed:
     """Return what commit.lua has answered about one commit."""
     values = _decode_answer(packed)
     answer = dict(zip(("outcome", "room", "blocking", "found"), values, strict=False))
-    found = tuple(ScheduleHead(*schedule) for schedule in answer.pop("found", ()))
-    return Committed(**answer, now=now, run=run, heads=found)
+    heads = tuple(ScheduleHead(*schedule) for schedule in answer.pop("found", ()))
+    return Committed(**answer, now=now, run=run, heads=heads)
 
 
 def _lists(value: Any) -> Any:

@@ -7,14 +7,8 @@ from typing import Any
 
 from tenure.core.bounds import UNREADABLE, sound
 from tenure.core.durations import micros
-from tenure.core.jobs.records import (
-    BATCH_MAX,
-    RESERVED_FOR,
-    Beat,
-    JobRecord,
-    Orphans,
-    ReplicaRecord,
-)
+from tenure.core.jobs.records import BATCH_MAX, JobRecord
+from tenure.core.jobs.replicas import RESERVED_FOR, Beat, Orphans, ReplicaRecord
 from tenure.core.leases import Meta
 from tenure.core.meta import decode_meta, encode_meta
 from tenure.stores.redis.job_part import JobPart
@@ -71,14 +65,15 @@ class Replicas(JobPart):
         return Orphans(now, jobs, aside)
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
-        known: list[ReplicaRecord] = []
+        replicas: list[ReplicaRecord] = []
         for first in range(0, limit, BATCH_MAX):
             last = min(limit, first + BATCH_MAX) - 1
             rows = await self._run("replicas", first, last)
-            known += [replica for row in rows if (replica := self._read_replica(row)) is not None]
+            readable = map(self._read_replica, rows)
+            replicas += [replica for replica in readable if replica is not None]
             if len(rows) < BATCH_MAX:
                 break
-        return known
+        return replicas
 
     def _read_replica(self, row: list[Any]) -> ReplicaRecord | None:
         where, name = f"{self._tag}job:replicas", text(row[0])

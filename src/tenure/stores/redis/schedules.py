@@ -48,8 +48,8 @@ class Schedules(JobPart):
             page = (f"({after}", "+", "LIMIT", 0, limit + _SPARE)
             names = await self._connection.ask("ZRANGEBYLEX", f"{self._tag}timer:names", *page)
         now, records = 0, list[ScheduleRecord]()
-        for some in slices(sorted({*names})):
-            now, rows = await self._run_and_report("read", lines, *some)
+        for batch in slices(sorted({*names})):
+            now, rows = await self._run_and_report("read", lines, *batch)
             records += sorted(map(_record, rows), key=lambda record: record.name)
             if len(records) >= limit:
                 break
@@ -63,12 +63,12 @@ class Schedules(JobPart):
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         answers: list[Committed] = []
-        for some in slices(commits):
+        for batch in slices(commits):
             words: list[Word] = []
-            for commit in some:
+            for commit in batch:
                 words += commit_words(commit)
             now, rows = await self._run_and_report("commit", *words)
-            for commit, (answer, *run) in zip(some, rows, strict=True):
+            for commit, (answer, *run) in zip(batch, rows, strict=True):
                 job = self._read_job(commit.id, *run) if run else None
                 answers.append(committed(answer, now, job))
         return answers

@@ -18,7 +18,8 @@ from typing import Final
 
 from tenure.core.bounds import ASIDE_FOR
 from tenure.core.durations import micros
-from tenure.core.jobs.records import CANCELS_MAX, COUNT_MAX, RESTARTS_MAX, SOON
+from tenure.core.jobs.records import COUNT_MAX, SOON
+from tenure.core.jobs.replicas import CANCELS_MAX, RESTARTS_MAX
 from tenure.core.schedules.records import BLOCKING_MAX, DECISIONS_MAX, DECLARED_ANEW_AFTER
 
 __all__ = ["SCRIPTS", "Script"]

@@ -202,8 +202,8 @@ class Group(Topology):
         raise _worst(troubles, "no sentinel answers")
 
     async def census(self) -> Finding:
-        told = await self.ask("MASTER", self.service)
-        facts = dict(zip(told[::2], told[1::2], strict=True))
+        reply = await self.ask("MASTER", self.service)
+        facts = dict(zip(reply[::2], reply[1::2], strict=True))
         replicas, others = int(facts[b"num-slaves"]), int(facts[b"num-other-sentinels"])
         detail = (
             f"Sentinel, service {self.service!r}: the primary is {self.place}, "
@@ -273,24 +273,24 @@ class Cluster(Topology):
         """
         troubles: list[exceptions.RedisError] = []
         for _ in range(len(self._nodes)):
-            asked = self._nodes[0]
+            place = self._nodes[0]
             self._nodes.rotate(-1)
             try:
-                ranges = await self._ask(Address(self._url_of(asked)), "CLUSTER", "SLOTS")
+                ranges = await self._ask(Address(self._url_of(place)), "CLUSTER", "SLOTS")
             except exceptions.RedisError as error:
-                troubles.append(_of_node(asked, error))
+                troubles.append(_of_node(place, error))
                 continue
-            self._remember([_node(node, asked) for _, _, *nodes in ranges for node in nodes])
+            self._remember([_node(node, place) for _, _, *nodes in ranges for node in nodes])
             for first, last, *owners in ranges:
                 if first <= self.slot <= last:
-                    return [_node(owner, asked) for owner in owners]
+                    return [_node(owner, place) for owner in owners]
             troubles.append(exceptions.ConnectionError(f"nobody serves slot {self.slot}"))
         raise _worst(troubles, "no node of the cluster answers")
 
     def _remember(self, seen: list[Place]) -> None:
         """Keep whom to ask next time, without those who have left the cluster."""
-        known = [node for node in self._nodes if node in seen or node in self.seeds]
-        self._nodes = deque(dict.fromkeys([*known, *seen]))
+        kept = [node for node in self._nodes if node in seen or node in self.seeds]
+        self._nodes = deque(dict.fromkeys([*kept, *seen]))
 
 
 def _number(number: int, what: str) -> str:
@@ -308,8 +308,8 @@ async def _check_role(connection: Connection, place: Place) -> None:
 
     HELLO tells it to every user; ROLE and INFO are rights that not everybody gives.
     """
-    told = await _reply(connection, "HELLO")
-    facts = dict(zip(told[::2], told[1::2], strict=True))
+    reply = await _reply(connection, "HELLO")
+    facts = dict(zip(reply[::2], reply[1::2], strict=True))
     if facts.get(b"role") != b"master":
         raise exceptions.ConnectionError(f"{place} is not the primary, or not yet")
 
@@ -337,10 +337,10 @@ def _place(text: str, default_port: int) -> Place:
     return Place(parts.hostname, parts.port or default_port)
 
 
-def _node(node: list[Any], asked: Place) -> Place:
+def _node(node: list[Any], node_asked: Place) -> Place:
     """Return where a node of CLUSTER SLOTS is; one without a host is at the host that was asked."""
     host = (node[0] or b"").decode()
-    return Place(asked.host if host in ("", "?") else host, int(node[1]))
+    return Place(node_asked.host if host in ("", "?") else host, int(node[1]))
 
 
 def _of_sentinel(place: Place, error: exceptions.RedisError) -> exceptions.RedisError:
@@ -369,5 +369,5 @@ def _worst(troubles: list[exceptions.RedisError], summary: str) -> exceptions.Re
     for trouble in troubles:
         if isinstance(trouble, Misled) or missing_rights(trouble):
             return trouble
-    said = "; ".join(dict.fromkeys(str(trouble) for trouble in troubles))
-    return exceptions.ConnectionError(f"{summary} ({said})")
+    reasons = "; ".join(dict.fromkeys(str(trouble) for trouble in troubles))
+    return exceptions.ConnectionError(f"{summary} ({reasons})")

@@ -146,53 +146,53 @@ def starting_replica(tx: Transaction, replica: str, queues: str = "[]") -> Row |
     return tx.row(CLAIMING_REPLICA, replica=replica, queues=queues)
 
 
-def claim(tx: Transaction, empty: EmptyClaims, asked: Claim) -> Claimed | None:
+def claim(tx: Transaction, empty: EmptyClaims, request: Claim) -> Claimed | None:
     """Start due jobs. A claim that gets nothing writes nothing.
 
     In a transaction that only reads, it finds out whether there may be anything to start. If so,
     `tx.lasting` has it run again with the write lock, and this answer is not used.
     """
-    record = starting_replica(tx, asked.replica, asked.queues)
+    record = starting_replica(tx, request.replica, request.queues)
     if record is None:
         return None
     holder, stored, lives, later = record
-    last = max(stored, empty.get(asked.replica, 0))
-    if asked.number == last:
+    last = max(stored, empty.get(request.replica, 0))
+    if request.number == last:
         numbers = [number for (number,) in tx.rows(CLAIMED, holder=holder, claim_no=last)]
         return Claimed(as_records(tx, tx.rows(STARTED, numbers=as_json(numbers))))
-    if asked.number < last or not lives:
+    if request.number < last or not lives:
         return Claimed([])
     # One in the present millisecond may be due a little earlier.
     has_come = later is not None and later // 1000 <= tx.wall // 1000
-    if tx.is_reading and (has_come or tx.rows(DUE, queues=asked.queues, limit=1)):
+    if tx.is_reading and (has_come or tx.rows(DUE, queues=request.queues, limit=1)):
         tx.lasting = True
         return None
     jobs: list[JobRecord] = []
     if not tx.is_reading:
         if has_come:
-            tx.change(END_PAUSES, queues=asked.queues, limit=asked.limit)
-        jobs = _started(tx, asked, holder)
+            tx.change(END_PAUSES, queues=request.queues, limit=request.limit)
+        jobs = _started(tx, request, holder)
     if not jobs:
-        empty.remember(asked.replica, asked.number)
-    if len(jobs) == asked.limit:
+        empty.remember(request.replica, request.number)
+    if len(jobs) == request.limit:
         return Claimed(jobs)
     if has_come:
-        ((later,),) = tx.rows(NEXT_DUE, queues=asked.queues)
+        ((later,),) = tx.rows(NEXT_DUE, queues=request.queues)
     return Claimed(jobs, None if later is None else (later - tx.wall) / 1e6)
 
 
-def _started(tx: Transaction, asked: Claim, holder: int) -> list[JobRecord]:
+def _started(tx: Transaction, request: Claim, holder: int) -> list[JobRecord]:
     """Start the jobs that are due, and return them as they are then.
 
     One that cannot be read is set aside. It would stay the first in its queue for ever, or seem to
     run on this replica as long as that lives.
     """
     jobs: list[JobRecord] = []
-    while rows := tx.rows(DUE, queues=asked.queues, limit=asked.limit - len(jobs)):
+    while rows := tx.rows(DUE, queues=request.queues, limit=request.limit - len(jobs)):
         tx.lasting = True
-        tx.change(COUNT_CLAIM, holder=holder, claim_no=asked.number)
+        tx.change(COUNT_CLAIM, holder=holder, claim_no=request.number)
         sound = [number for number, _, is_sound in rows if is_sound]
-        start(tx, sound, holder, claim_no=asked.number, least=tx.wall)
+        start(tx, sound, holder, claim_no=request.number, least=tx.wall)
         started = as_records(tx, tx.rows(STARTED, numbers=as_json(sound)))
         readable = {job.id for job in started}
         broken = {number: id_ for number, id_, _ in rows if id_ not in readable}

@@ -46,7 +46,7 @@ class _Process:
 
     def forked(self) -> None:
         self.lock = threading.Lock()  # another thread may have held it when the fork happened
-        self.inherited |= {one for one, count in self.open.items() if count > 0}
+        self.inherited |= {file for file, count in self.open.items() if count > 0}
         self.open.clear()
 
 
@@ -205,17 +205,17 @@ def identity(path: Path | str) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def opened(one: Identity | None) -> None:
+def opened(file: Identity | None) -> None:
     """Take note that this process has the file open."""
-    if one is not None:
+    if file is not None:
         with _process.lock:
-            _process.open[one] += 1
+            _process.open[file] += 1
 
 
-def closed(one: Identity | None) -> None:
+def closed(file: Identity | None) -> None:
     """Take note that it is closed again."""
-    if one is not None:
+    if file is not None:
         with _process.lock:
-            _process.open[one] -= 1
-            if _process.open[one] <= 0:
-                del _process.open[one]
+            _process.open[file] -= 1
+            if _process.open[file] <= 0:
+                del _process.open[file]

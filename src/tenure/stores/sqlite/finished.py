@@ -10,7 +10,7 @@ from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
 from tenure.core.jobs.records import Deleted, Requeued, Unique
 from tenure.core.jobs.states import JobState, may_delete
-from tenure.stores.sqlite.inserts import KNOWN, take
+from tenure.stores.sqlite.inserts import NUMBERS, take
 from tenure.stores.sqlite.records import GET, as_record
 from tenure.stores.sqlite.settlements import REMOVE_LIVE, standing
 from tenure.stores.sqlite.statements import Row, Transaction, as_json
@@ -152,7 +152,7 @@ def requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
 def delete(tx: Transaction, ids: Sequence[str]) -> list[Deleted | None]:
     """Remove jobs with all that belongs to them, also unreadable ones, and answer for each."""
     listed = as_json(ids)
-    numbers: dict[str, int] = dict(tx.rows(KNOWN, ids=listed))
+    numbers: dict[str, int] = dict(tx.rows(NUMBERS, ids=listed))
     states: dict[str, JobState] = {}
     for row in tx.rows(GET, ids=listed):
         with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
@@ -162,8 +162,8 @@ def delete(tx: Transaction, ids: Sequence[str]) -> list[Deleted | None]:
         _remove(tx, [*going.values()], _DELETED)
     answers: list[Deleted | None] = []
     for id_ in ids:
-        known = numbers.get(id_)
-        answers.append(None if known is None else "deleted" if id_ in going else "unfinished")
+        left: Deleted = "deleted" if id_ in going else "unfinished"
+        answers.append(left if id_ in numbers else None)
         if id_ in going:
             del numbers[id_]  # named twice, it is gone the second time
             del going[id_]

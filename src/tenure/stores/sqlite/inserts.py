@@ -10,13 +10,13 @@ from tenure.core.durations import micros
 from tenure.core.jobs.records import SOON, Inserted, NewJob, Unique
 from tenure.stores.sqlite.statements import Row, Transaction, as_blob, as_json
 
-__all__ = ["KNOWN", "insert", "store", "take"]
+__all__ = ["NUMBERS", "insert", "store", "take"]
 
 _NO_KEY = Unique(key="")
 
 # By tenure_job_id, which has all that is asked for. Whether it waits, runs, has finished or was set
 # aside.
-KNOWN = """
+NUMBERS = """
     SELECT j.id, j.number
     FROM json_each(:ids) AS i
     CROSS JOIN tenure_job AS j INDEXED BY tenure_job_id
@@ -67,18 +67,18 @@ TAKE = """
 
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Store what is new among jobs, and answer for each."""
-    known = {id_ for id_, _ in tx.rows(KNOWN, ids=as_json([job.id for job in jobs]))}
+    stored = {id_ for id_, _ in tx.rows(NUMBERS, ids=as_json([job.id for job in jobs]))}
     new: list[NewJob] = []
     answers: list[Inserted] = []
     for job in jobs:
-        if job.id not in known:
+        if job.id not in stored:
             other = None if job.unique is None else take(tx, job.id, job.unique)
             if other is not None:
                 id_, digest = other
                 same = job.unique is not None and digest == job.unique.digest
                 answers.append(Inserted("existing" if same else "mismatch", id_, tx.wall))
                 continue
-            known.add(job.id)
+            stored.add(job.id)
             new.append(job)
         answers.append(Inserted("created", job.id, tx.wall))
     if new:

@@ -8,7 +8,6 @@ from typing import Literal
 from tenure.core.durations import micros
 from tenure.core.jobs.records import (
     BATCH_MAX,
-    Beat,
     Cancelled,
     Claimed,
     Deleted,
@@ -16,15 +15,14 @@ from tenure.core.jobs.records import (
     JobRecord,
     NewJob,
     Note,
-    Orphans,
     Page,
     QueueCounts,
-    ReplicaRecord,
     Requeued,
     Settled,
     Settlement,
     Tagged,
 )
+from tenure.core.jobs.replicas import Beat, Orphans, ReplicaRecord
 from tenure.core.jobs.states import JobState
 from tenure.core.leases import Meta
 from tenure.core.meta import encode_meta
@@ -37,7 +35,7 @@ from tenure.stores.sqlite.lists import count_tagged, find
 from tenure.stores.sqlite.orphans import Look, stranded
 from tenure.stores.sqlite.queues import counts, pause
 from tenure.stores.sqlite.records import get
-from tenure.stores.sqlite.replicas import beat, join, known
+from tenure.stores.sqlite.replicas import beat, join, listed
 from tenure.stores.sqlite.settlements import cancel, note, settle
 from tenure.stores.sqlite.statements import Transaction, as_json
 
@@ -93,7 +91,7 @@ class Jobs(Part):
         return await self._run(work)
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
-        return await self._run(lambda tx: known(tx, limit), Mode.READ)
+        return await self._run(lambda tx: listed(tx, limit), Mode.READ)
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await self._run(lambda tx: insert(tx, jobs), Mode.DURABLE)
@@ -101,10 +99,10 @@ class Jobs(Part):
     async def claim(
         self, replica: str, claim_no: int, queues: Sequence[str], limit: int
     ) -> Claimed | None:
-        asked = Claim(replica, claim_no, as_json(list(dict.fromkeys(queues))), limit)
+        request = Claim(replica, claim_no, as_json(list(dict.fromkeys(queues))), limit)
 
         def work(tx: Transaction) -> Claimed | None:
-            return claim(tx, self._empty_claims, asked)
+            return claim(tx, self._empty_claims, request)
 
         # It looks first. If there are jobs to start, the writer runs it again in DURABLE mode.
         return await self._run(work, Mode.READ)
@@ -138,12 +136,12 @@ class Jobs(Part):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        wanted = {"state": state, "queue": queue, "task": task, "tag": tag, "replica": replica}
+        filters = {"state": state, "queue": queue, "task": task, "tag": tag, "replica": replica}
 
         def work(tx: Transaction) -> Page:
             if state == "stranded":
                 return Page([], None, stranded(tx, limit))
-            return find(tx, limit, cursor, **wanted)
+            return find(tx, limit, cursor, **filters)
 
         return await self._run(work, Mode.READ)
 

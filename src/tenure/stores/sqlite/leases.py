@@ -106,8 +106,8 @@ class Leases(Part):
 
         def work(tx: Transaction) -> list[Lease]:
             rows = tx.rows(LEASES, first=prefix, after=after, limit=limit)
-            found = (_lease_in(tx, row) for row in rows)
-            return [lease for lease in found if lease is not None]
+            leases = (_lease_in(tx, row) for row in rows)
+            return [lease for lease in leases if lease is not None]
 
         return await self._run(work, Mode.READ)
 
@@ -134,10 +134,10 @@ class Leases(Part):
 
         # Found without the write lock, since that takes a look at every row; then looked at once
         # more with it.
-        found = await self._run(find, Mode.READ)
-        if not found:
+        keys = await self._run(find, Mode.READ)
+        if not keys:
             return 0
-        return await self._run(lambda tx: sum(_is_idle(tx, key) for (key,) in found))
+        return await self._run(lambda tx: sum(_is_idle(tx, key) for (key,) in keys))
 
 
 def is_live(tx: Transaction, lease: Lease) -> bool:

@@ -108,11 +108,11 @@ COUNT_RECENT = f"""
 """  # noqa: S608 - put together from constants
 
 
-def find(tx: Transaction, limit: int, cursor: str | None, **wanted: str | None) -> Page:
+def find(tx: Transaction, limit: int, cursor: str | None, **filters: str | None) -> Page:
     """Return a page of jobs; `wanted` are state, queue, task, tag and replica."""
-    fitting, looked_at = _way_in(wanted["tag"], wanted["state"], wanted["replica"])
+    fitting, looked_at = _way_in(filters["tag"], filters["state"], filters["replica"])
     # To SQLite, all text comes before all blobs.
-    values = {**wanted, "before": b"" if cursor is None else cursor, "looks": LOOKS_MAX}
+    values = {**filters, "before": b"" if cursor is None else cursor, "looks": LOOKS_MAX}
     rows = tx.rows(fitting, limit=limit + 1, **values)
     jobs = as_records(tx, rows[:limit])
     if len(rows) > limit:

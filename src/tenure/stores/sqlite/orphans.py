@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tenure.core.bounds import UNREADABLE
 from tenure.core.durations import micros
-from tenure.core.jobs.records import RESERVED_FOR, JobRecord, Orphans, Stranded
+from tenure.core.jobs.records import JobRecord, Stranded
+from tenure.core.jobs.replicas import RESERVED_FOR, Orphans
 from tenure.stores.sqlite.records import HEAD, as_records
 from tenure.stores.sqlite.replicas import GONE, NUMBER_OF, clamp
 from tenure.stores.sqlite.settlements import set_aside
@@ -106,21 +107,21 @@ class Look:
         clamp(tx)
         for holder, id_, is_sound in tx.rows(EXPIRED, by=until, **self._taker):
             if not self._room:
-                return self._found()  # what was not touched may still revive
+                return self._answer()  # what was not touched may still revive
             if not is_sound:
                 why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
                 tx.damage.report("replica", str(id_), why, "tenure_replica")
             self._at_holder(holder)
         self._find(OVERDUE, since=until - grace)
         self._find(ORPHANS)
-        return self._found()
+        return self._answer()
 
     def at_replica(self, replica: str) -> Orphans:
         """Look at one replica, whether it has expired or not."""
         row = self._tx.row(NUMBER_OF, replica=replica)
         if row is not None:
             self._at_holder(row[0])
-        return self._found()
+        return self._answer()
 
     def _at_holder(self, holder: int) -> None:
         """Look at a replica by its number. It is dead from now on."""
@@ -142,13 +143,13 @@ class Look:
             self._aside.append((id_ if isinstance(id_, str) else repr(id_), name))
         set_aside(self._tx, broken)
 
-    def _found(self) -> Orphans:
+    def _answer(self) -> Orphans:
         return Orphans(self._tx.wall, [*self._jobs.values()], self._aside)
 
 
 def stranded(tx: Transaction, limit: int) -> list[Stranded]:
     """Return unfinished jobs that nobody can finish."""
-    found = [
+    jobs = [
         Stranded(
             id=id_ if isinstance(id_, str) else repr(id_),
             why="unreadable",
@@ -157,6 +158,6 @@ def stranded(tx: Transaction, limit: int) -> list[Stranded]:
         )
         for id_, kept_until in tx.rows(ASIDE, limit=limit)
     ]
-    for _, id_, *_ in tx.rows(ORPHANS, limit=limit - len(found)):
-        found.append(Stranded(id=str(id_), why="orphan", where="tenure_live"))
-    return found
+    for _, id_, *_ in tx.rows(ORPHANS, limit=limit - len(jobs)):
+        jobs.append(Stranded(id=str(id_), why="orphan", where="tenure_live"))
+    return jobs

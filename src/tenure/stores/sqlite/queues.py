@@ -134,8 +134,8 @@ def _read_pause(
 
 
 def _oldest(tx: Transaction, queue: str) -> float | None:
-    (found,) = tx.rows(OLDEST, queue=queue)
-    ages = ((tx.wall - due) / 1e6 for due in found if isinstance(due, int))
+    (oldest,) = tx.rows(OLDEST, queue=queue)
+    ages = ((tx.wall - due) / 1e6 for due in oldest if isinstance(due, int))
     return max(ages, default=None)
 
 

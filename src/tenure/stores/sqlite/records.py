@@ -84,12 +84,12 @@ ASIDE_OF = """
 
 def get(tx: Transaction, ids: Sequence[str]) -> list[JobRecord | None]:
     """Return jobs by id."""
-    found = {job.id: job for job in as_records(tx, tx.rows(GET, ids=as_json(ids)))}
-    missing = [id_ for id_ in ids if id_ not in found]
+    jobs = {job.id: job for job in as_records(tx, tx.rows(GET, ids=as_json(ids)))}
+    missing = [id_ for id_ in ids if id_ not in jobs]
     if missing:
         for (id_,) in tx.rows(ASIDE_OF, ids=as_json(missing)):
             tx.damage.report("job", id_, SET_ASIDE, "tenure_aside")
-    return [found.get(id_) for id_ in ids]
+    return [jobs.get(id_) for id_ in ids]
 
 
 def as_records(tx: Transaction, rows: Sequence[Row]) -> list[JobRecord]:

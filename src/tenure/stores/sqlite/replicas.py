@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from tenure.core import bounds
 from tenure.core.bounds import sound
-from tenure.core.jobs.records import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
+from tenure.core.jobs.replicas import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
 from tenure.core.meta import decode_meta
 from tenure.stores.sqlite.statements import Row, Transaction
 
-__all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "known"]
+__all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "listed"]
 
 # By tenure_replica_id.
 NUMBER_OF = "SELECT number FROM tenure_replica WHERE namespace = :namespace AND id = :replica"
@@ -148,7 +148,7 @@ def clamp(tx: Transaction) -> None:
         tx.change(CLAMP_REPLICAS)
 
 
-def known(tx: Transaction, limit: int) -> list[ReplicaRecord]:
+def listed(tx: Transaction, limit: int) -> list[ReplicaRecord]:
     """Return the known replicas, in the order in which they joined."""
     records = (
         tx.damage.read("replica", "tenure_replica", str(row[0]), _as_replica, row, tx.now)

@@ -30,7 +30,7 @@ from tenure.core.schedules.records import (
 from tenure.stores.sqlite.claims import start, starting_replica
 from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode
-from tenure.stores.sqlite.inserts import KNOWN, store
+from tenure.stores.sqlite.inserts import NUMBERS, store
 from tenure.stores.sqlite.records import get
 from tenure.stores.sqlite.statements import Row, Transaction, as_json
 
@@ -140,8 +140,7 @@ class Schedules(Part):
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> Declared:
         def work(tx: Transaction) -> Declared:
             rows = tx.rows(NAMED, names=as_json([name for name, _ in rulers]))
-            known = _read(tx, rows)
-            declared = {(schedule.name, schedule.ruler): schedule.declared for schedule in known}
+            declared = {(row.name, row.ruler): row.declared for row in _read(tx, rows)}
             ruled = [ruler for ruler in rulers if ruler in declared]
             since = tx.wall - micros(DECLARED_ANEW_AFTER)
             # A declaration in the future was made before the clock was set back.
@@ -185,7 +184,7 @@ class _Step:
         names = {commit.name, *(expected.name for expected in commit.expects)}
         names.update(name for write in commit.writes for name in write.above)
         rows = tx.rows(NAMED, names=as_json([*names]))
-        self._known = {schedule.name: schedule for schedule in _read(tx, rows)}
+        self._schedules = {schedule.name: schedule for schedule in _read(tx, rows)}
         self._changed: set[str] = set()
         self._holder: int | None = None  # the number of the replica on which the run starts
 
@@ -197,7 +196,7 @@ class _Step:
 
     def _repeated(self) -> Committed | None:
         ids = [self._commit.id]
-        if self._commit.run is None or self._tx.row(KNOWN, ids=as_json(ids)) is None:
+        if self._commit.run is None or self._tx.row(NUMBERS, ids=as_json(ids)) is None:
             return None
         (run,) = get(self._tx, ids)  # None if it cannot be read
         return self._answer("done", run=run)
@@ -205,8 +204,9 @@ class _Step:
     def _refused(self) -> Committed | None:
         commit = self._commit
         checked = [self._unlike(expected) for expected in commit.expects]
-        if found := tuple(found for found in checked if found is not None):
-            return self._answer("stale", heads=found)
+        heads = tuple(head for head in checked if head is not None)
+        if heads:
+            return self._answer("stale", heads=heads)
         if commit.not_before > self._tx.wall:
             return self._answer("early")
         if commit.run is None or not commit.start_on:
@@ -219,7 +219,7 @@ class _Step:
 
     def _unlike(self, expected: Expected) -> ScheduleHead | None:
         """Return how a schedule stands, unless it is as expected."""
-        schedule, silent_for = self._known.get(expected.name), expected.silent_for
+        schedule, silent_for = self._schedules.get(expected.name), expected.silent_for
         if schedule is None:
             return ScheduleHead(expected.name, "") if expected.version else None
         if silent_for is not None and schedule.declared > self._tx.wall:  # the clock was set back
@@ -252,33 +252,34 @@ class _Step:
         for write in commit.writes:
             self._apply(write)
         # Of a schedule that is not there, only the run is kept.
-        schedule = self._known.get(commit.name) or _Schedule(name=commit.name, declared=tx.wall)
+        schedule = self._schedules.get(commit.name) or _Schedule(name=commit.name, declared=tx.wall)
         if commit.declares:
             schedule.declared = tx.wall
             self._changed.add(commit.name)
         run = None if new is None else self._make_run(new, schedule)
-        changed = self._changed & self._known.keys()
-        tx.change_each(WRITE, [(tx.namespace, *astuple(self._known[name])) for name in changed])
+        changed = self._changed & self._schedules.keys()
+        tx.change_each(WRITE, [(tx.namespace, *astuple(self._schedules[name])) for name in changed])
         lines = commit.lines if last_line is None else (*commit.lines, last_line)
-        if lines and commit.name in self._known:
+        if lines and commit.name in self._schedules:
             _add_lines(tx, commit.name, lines)
         return run
 
     def _apply(self, write: Write) -> None:
         tx, name = self._tx, write.name
-        if write.standing is None or name not in self._known:
+        if write.standing is None or name not in self._schedules:
             # If it is not known, it may be there all the same, and cannot be read.
             tx.change(REMOVE, name=name)
             tx.change(REMOVE_LINES, name=name, number=None)
-            self._known.pop(name, None)
+            self._schedules.pop(name, None)
         if write.standing is None:
             return
-        schedule = self._known.setdefault(name, _Schedule(name=name, declared=tx.wall))
+        schedule = self._schedules.setdefault(name, _Schedule(name=name, declared=tx.wall))
         schedule.version, schedule.ruler = self._commit.id, write.ruler
         schedule.standing = write.standing
         if write.definition is not None:
             schedule.definition = write.definition
-        for other in (self._known[former] for former in write.above if former in self._known):
+        for former in write.above:
+            other = self._schedules.get(former, schedule)
             if other.last_run > schedule.last_run:
                 schedule.last_run, schedule.last_job = other.last_run, other.last_job
             schedule.last_fence = max(schedule.last_fence, other.last_fence)

@@ -218,10 +218,10 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
     if refused:
         # Looked at after the writing: the first of two in this call may be what the second repeats.
         ids = as_json([settlements[at].id for at in refused])
-        known = {id_: (fence, mark) for id_, fence, mark in tx.rows(SETTLED, ids=ids)}
+        settled = {id_: (fence, mark) for id_, fence, mark in tx.rows(SETTLED, ids=ids)}
         for at in refused:
             end = settlements[at]
-            if known.get(end.id) == (end.fence, end.mark):
+            if settled.get(end.id) == (end.fence, end.mark):
                 answers[at] = "repeated"
     return answers
 

@@ -144,8 +144,8 @@ class Transaction:
 
     def row(self, statement: str, **values: Any) -> Row | None:
         """Return the only row, or None. `:namespace :now :wall :boot_id` are always known."""
-        found = self._fetch(statement, {**self._common, **values})
-        return found[0] if found else None
+        rows = self._fetch(statement, {**self._common, **values})
+        return rows[0] if rows else None
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
         """Return all rows."""

@@ -238,5 +238,5 @@ def _speak(connection: object, purpose: Purpose) -> _Sqlite3 | _Alchemy:
     alchemy = None if purpose == "guard()" else Sqlalchemy.of(connection)
     if alchemy is not None and alchemy.driver in ("pysqlite", "aiosqlite"):
         return _Alchemy(alchemy)
-    known, _ = _GUARDED if purpose == "guard()" else _BOUND
-    raise unknown_connection(purpose, connection, known)
+    accepted, _ = _GUARDED if purpose == "guard()" else _BOUND
+    raise unknown_connection(purpose, connection, accepted)

@@ -293,9 +293,9 @@ class Writer:
         Return what to ring.
         """
         # For a cancelled one nobody waits any more, and it has not begun.
-        wanted = [request for request in batch if not request.future.cancelled()]
-        mode = max((request.mode for request in wanted), default=Mode.READ)
-        while good := [request for request in wanted if request.error is None]:
+        requests = [request for request in batch if not request.future.cancelled()]
+        mode = max((request.mode for request in requests), default=Mode.READ)
+        while good := [request for request in requests if request.error is None]:
             rings: list[Topic] = []
             db.begin(mode)
             try:
@@ -348,11 +348,11 @@ class Writer:
         if seen == self._seen:
             return set()
         # In this order: what is committed in between is read now and seen as new the next time.
-        found: dict[str, int] = dict(db.fetch(_RUNG, {"namespace": self._namespace}))
-        before, self._rung, self._seen = self._rung, found, seen
+        counts: dict[str, int] = dict(db.fetch(_RUNG, {"namespace": self._namespace}))
+        before, self._rung, self._seen = self._rung, counts, seen
         if before is None:  # the first look only learns how things stand
             return set()
-        return {bell for bell, rung in found.items() if before.get(bell) != rung}
+        return {bell for bell, rung in counts.items() if before.get(bell) != rung}
 
     def _answer(self, batch: list[_Request], rings: list[Topic], bells: set[str]) -> None:
         if batch or rings or bells:

@@ -87,7 +87,7 @@ $$;
 -- before it had that number, and in `tags` the queues that are open. `losses` is the pages that the look took.
 CREATE FUNCTION tenure.job_claim(
     _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _from bigint[],
-    _pages integer, _told bigint
+    _pages integer, _test_now bigint
 ) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _r tenure.replica;
@@ -112,7 +112,7 @@ BEGIN
     SELECT c.claim_no INTO _last FROM tenure.replica_claim c
     WHERE c.namespace = _namespace AND c.replica = _replica
     ORDER BY c.page DESC LIMIT 1 FOR NO KEY UPDATE;
-    _now := tenure.now(_told);
+    _now := tenure.now(_test_now);
     _end.started := _now;
     IF _claim_no < _last THEN
         RETURN NEXT _end;
@@ -177,7 +177,7 @@ BEGIN
                    + pg_stat_get_xact_blocks_fetched('tenure.job'::regclass);
     IF _from IS NOT NULL OR _end.losses > _pages THEN
         _end.message := pg_current_xact_id()::text || ':' || _seen::text;
-        _end.finished := coalesce(_told, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
+        _end.finished := coalesce(_test_now, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint);
         _end.tags := _open;
     END IF;
     IF cardinality(_ids) = 0 THEN
@@ -211,10 +211,10 @@ $$;
 -- Set aside those of the first due jobs of some queues that cannot be claimed; return them. For a claim
 -- that has failed for what is in a row: each job is tried alone, and what was tried is undone.
 CREATE FUNCTION tenure.job_sift(
-    _namespace text, _queues text[], _limit integer, _told bigint
+    _namespace text, _queues text[], _limit integer, _test_now bigint
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _id text;
     _all text;
     _broken text[] := '{}';
@@ -245,6 +245,6 @@ BEGIN
                 _broken := _broken || _id;
         END;
     END LOOP;
-    RETURN tenure.job_set_aside(_namespace, _broken, _told);
+    RETURN tenure.job_set_aside(_namespace, _broken, _test_now);
 END
 $$;

@@ -5,7 +5,7 @@
 
 -- Give each lease its full ttl again: y, or n if it is not there or has ended. A question mark means
 -- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
-CREATE FUNCTION tenure.lease_renew(_namespace text, _leases json, _told bigint)
+CREATE FUNCTION tenure.lease_renew(_namespace text, _leases json, _test_now bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _answers text := '';
@@ -25,7 +25,7 @@ BEGIN
           AND l.holder = _lease.holder
         FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
-            _now := tenure.now(_told);
+            _now := tenure.now(_test_now);
             IF _ends > _now THEN
                 UPDATE tenure.lease l SET renewed = _now, ttl = _lease.ttl
                 WHERE l.namespace = _namespace AND l.key = _lease.key AND l.fence = _lease.fence;
@@ -98,7 +98,7 @@ END
 $$;
 
 -- End each lease and its holder's place in the line: y if the lease was live, else n.
-CREATE FUNCTION tenure.lease_release(_namespace text, _leases json, _told bigint)
+CREATE FUNCTION tenure.lease_release(_namespace text, _leases json, _test_now bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _answers text := repeat('n', json_array_length(_leases));
@@ -119,7 +119,7 @@ BEGIN
         SELECT * INTO _k FROM tenure.lease_key k
         WHERE k.namespace = _namespace AND k.key = _lease.key FOR NO KEY UPDATE;
         CONTINUE WHEN NOT FOUND;
-        _now := tenure.now(_told);
+        _now := tenure.now(_test_now);
         _found := _k;
         IF _k.held > 0 THEN
             _ended := tenure.lease_end(_k, _lease.holder, _lease.fence, _now);
@@ -155,7 +155,7 @@ $$;
 -- Store a value if the lease is live, or if this very value has been stored under it before.
 CREATE FUNCTION tenure.lease_mark(
     _namespace text, _key text, _value text,
-    _lease_key text, _holder text, _fence bigint, _told bigint
+    _lease_key text, _holder text, _fence bigint, _test_now bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _ends bigint;
@@ -174,7 +174,7 @@ BEGIN
     WHERE l.namespace = _namespace AND l.key = _lease_key AND l.fence = _fence
       AND l.holder = _holder
     FOR SHARE;
-    IF NOT FOUND OR _ends <= tenure.now(_told) THEN
+    IF NOT FOUND OR _ends <= tenure.now(_test_now) THEN
         RETURN false;
     END IF;
     INSERT INTO tenure.mark (namespace, key, value, fence)
@@ -187,7 +187,7 @@ $$;
 -- Bind the caller's own transaction to a lease: say whether it is live, and keep its row until that
 -- transaction ends. Nobody gets its place before (see lease_settle), yet renewals pass.
 CREATE FUNCTION tenure.lease_hold(
-    _namespace text, _key text, _holder text, _fence bigint, _told bigint
+    _namespace text, _key text, _holder text, _fence bigint, _test_now bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _ends bigint;
@@ -197,16 +197,16 @@ BEGIN
     FROM tenure.lease l
     WHERE l.namespace = _namespace AND l.key = _key AND l.fence = _fence AND l.holder = _holder
     FOR KEY SHARE;
-    RETURN FOUND AND _ends > tenure.now(_told);
+    RETURN FOUND AND _ends > tenure.now(_test_now);
 END
 $$;
 
 -- Forget keys that nobody holds or waits for and that were last granted _idle ago.
 CREATE FUNCTION tenure.lease_prune(
-    _namespace text, _idle bigint, _most integer, _told bigint
+    _namespace text, _idle bigint, _most integer, _test_now bigint
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _k tenure.lease_key;
     _keys text[] := '{}';
     _floor bigint := 0;

@@ -86,7 +86,7 @@ $$;
 -- have the keys of e and m.
 CREATE FUNCTION tenure.job_admit(
     _namespace text, _ids text[], _keys text[], _digests text[], _keeps text[], _patience integer,
-    _told bigint, OUT answers text, OUT holders text[]
+    _test_now bigint, OUT answers text, OUT holders text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _new record;
@@ -100,7 +100,7 @@ BEGIN
     _busy := tenure.job_lock_keys(_namespace, ARRAY(
         SELECT DISTINCT u.key COLLATE "C" AS key FROM unnest(_keys) AS u (key)
         WHERE u.key IS NOT NULL ORDER BY key), _patience);
-    _now := tenure.now(_told);
+    _now := tenure.now(_test_now);
     answers := '';
     holders := '{}';
     FOR _new IN
@@ -167,7 +167,7 @@ CREATE FUNCTION tenure.job_insert(
     _namespace text, _ids text[], _tasks text[], _queues text[], _priorities text[],
     _payloads text[], _tags text[], _delays text[], _ats text[], _timeouts text[],
     _retentions text[], _retentions_failed text[], _options text[], _keys text[], _digests text[],
-    _keeps text[], _patience integer, _told bigint,
+    _keeps text[], _patience integer, _test_now bigint,
     OUT at bigint, OUT answers text, OUT holders text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -177,9 +177,9 @@ DECLARE
 BEGIN
     IF _keys IS NOT NULL THEN
         SELECT a.answers, a.holders INTO answers, holders
-        FROM tenure.job_admit(_namespace, _ids, _keys, _digests, _keeps, _patience, _told) a;
+        FROM tenure.job_admit(_namespace, _ids, _keys, _digests, _keeps, _patience, _test_now) a;
     END IF;
-    at := tenure.now(_told);
+    at := tenure.now(_test_now);
     _made := _ids;
     IF answers IS NOT NULL THEN
         _made := ARRAY(SELECT u.id FROM unnest(_ids) WITH ORDINALITY AS u (id, n)

@@ -13,8 +13,8 @@
 -- Parameters and variables begin with _, columns never do.
 
 -- The instant the caller was told to use, or the clock of this server.
-CREATE FUNCTION tenure.now(_told bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(_told, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+CREATE FUNCTION tenure.now(_test_now bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(_test_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 $$;
 
 -- One more than a stored number. One that is out of bounds stays so, and whoever reads it tells.
@@ -218,7 +218,7 @@ $$;
 -- Try once to take a lease: granted if there is a fence, refused otherwise.
 CREATE FUNCTION tenure.lease_acquire(
     _namespace text, _key text, _holder text, _limit integer, _ttl bigint, _meta text,
-    _waiting bigint, _ear text, _told bigint,
+    _waiting bigint, _ear text, _test_now bigint,
     OUT at bigint, OUT other_limit integer,
     OUT grant_fence bigint, OUT grant_limit integer, OUT grant_begun bigint, OUT grant_meta text,
     OUT ends bigint, OUT ahead integer
@@ -228,7 +228,7 @@ DECLARE
     _place bigint;
     _room integer;
 BEGIN
-    at := tenure.now(_told);
+    at := tenure.now(_test_now);
     IF _k.held > 0 OR _k.waiting > 0 THEN
         _k := tenure.lease_settle(_k, at);
     END IF;

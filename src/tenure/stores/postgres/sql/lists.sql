@@ -132,11 +132,11 @@ $$;
 -- were created less than _within ago, with the age of the oldest of those.
 CREATE FUNCTION tenure.job_count_tagged(
     _namespace text, _tag text, _looks integer, _most integer, _most_recent integer,
-    _within bigint, _told bigint,
+    _within bigint, _test_now bigint,
     OUT unfinished integer, OUT recent integer, OUT oldest bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _ids text[];
 BEGIN
     -- index: job_tag_id
@@ -168,12 +168,12 @@ END
 $$;
 
 -- How each queue stands that has unfinished jobs or is paused. Counts stop at _most.
-CREATE FUNCTION tenure.job_counts(_namespace text, _most integer, _told bigint)
+CREATE FUNCTION tenure.job_counts(_namespace text, _most integer, _test_now bigint)
 RETURNS TABLE (queue text, waiting bigint, running bigint, oldest bigint, paused boolean,
                paused_for bigint, pause_reason text)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _next text := '';
     _busy text[];
     _numbers bigint[];
@@ -243,11 +243,11 @@ $$;
 
 -- Return jobs that nobody can finish: set aside, or on a replica that is not there.
 CREATE FUNCTION tenure.job_stranded(
-    _namespace text, _limit integer, _told bigint
+    _namespace text, _limit integer, _test_now bigint
 ) RETURNS TABLE (id text, replica text, is_aside boolean, left_over double precision)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _strangers text[] := tenure.job_strangers(_namespace, _limit);
 BEGIN
     -- index: job_aside

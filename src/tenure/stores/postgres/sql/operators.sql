@@ -3,7 +3,7 @@
 -- Cancel: c cancelled, r requested, f finished, - no such job. Also says which jobs changed, and
 -- which replicas run those requested.
 CREATE FUNCTION tenure.job_cancel(
-    _namespace text, _ids text[], _reason text, _told bigint,
+    _namespace text, _ids text[], _reason text, _test_now bigint,
     OUT answers text, OUT changed text[], OUT replicas text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -40,7 +40,7 @@ BEGIN
             _letter := 'c';
             PERFORM tenure.job_finish(
                 _namespace, ARRAY[_asked.id], ARRAY[_j.fence::text], '{4}', '{NULL}', '{NULL}',
-                ARRAY[_reason], '{NULL}', '{}', false, tenure.now(_told));
+                ARRAY[_reason], '{NULL}', '{}', false, tenure.now(_test_now));
             changed := changed || _asked.id;
         ELSE
             _letter := '-';
@@ -95,7 +95,7 @@ $$;
 
 -- Make finished jobs wait again; see job_may_requeue for the answers.
 CREATE FUNCTION tenure.job_requeue(
-    _namespace text, _ids text[], _told bigint, OUT answers text, OUT queues text[]
+    _namespace text, _ids text[], _test_now bigint, OUT answers text, OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint;
@@ -114,7 +114,7 @@ BEGIN
     -- index: job_done_pkey
     PERFORM FROM tenure.job_done d
     WHERE d.namespace = _namespace AND d.id = ANY (_ids) ORDER BY d.id FOR UPDATE;
-    _now := tenure.now(_told);
+    _now := tenure.now(_test_now);
     answers := '';
     FOREACH _id IN ARRAY _ids LOOP
         _letter := CASE WHEN _id = ANY (_moving) THEN 'u'
@@ -149,7 +149,7 @@ $$;
 
 -- Let no job of a queue be claimed for so long, or (NULL) for good; 0 ends a pause.
 CREATE FUNCTION tenure.queue_pause(
-    _namespace text, _queue text, _length bigint, _reason text, _told bigint
+    _namespace text, _queue text, _length bigint, _reason text, _test_now bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF _length = 0 THEN
@@ -157,7 +157,7 @@ BEGIN
         DELETE FROM tenure.queue_pause p WHERE p.namespace = _namespace AND p.queue = _queue;
     ELSE
         INSERT INTO tenure.queue_pause (namespace, queue, until, reason)
-        VALUES (_namespace, _queue, tenure.now(_told) + _length, _reason)
+        VALUES (_namespace, _queue, tenure.now(_test_now) + _length, _reason)
         ON CONFLICT (namespace, queue)
         DO UPDATE SET until = excluded.until, reason = excluded.reason;
     END IF;
@@ -218,10 +218,10 @@ END
 $$;
 
 -- Remove finished jobs whose retention is over, and unique keys that are free. Returns how many jobs.
-CREATE FUNCTION tenure.job_prune(_namespace text, _limit integer, _told bigint)
+CREATE FUNCTION tenure.job_prune(_namespace text, _limit integer, _test_now bigint)
 RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _gone text[];
     _aside text[];
     _keys text[];
@@ -249,7 +249,7 @@ BEGIN
         SELECT j.id FROM tenure.job j
         WHERE j.namespace || '' = _namespace AND j.state <> 'waiting' AND j.state <> 'running'
           AND j.deadline IS NULL
-        LIMIT _limit), _told);
+        LIMIT _limit), _test_now);
     -- index: job_key_free, job_key_pkey
     DELETE FROM tenure.job_key k
     WHERE k.namespace = _namespace AND k.key = ANY (ARRAY(

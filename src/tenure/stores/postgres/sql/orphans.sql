@@ -132,10 +132,10 @@ $$;
 -- server cannot read is set aside; what has values that cannot be used is left to the caller.
 CREATE FUNCTION tenure.job_orphans(
     _namespace text, _by text, _reserved bigint, _replica text, _grace bigint, _limit integer,
-    _as_of bigint, _told bigint
+    _as_of bigint, _test_now bigint
 ) RETURNS SETOF tenure.orphan LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _found text[] := '{}';
     _broken text[] := '{}';
     _id text;
@@ -149,7 +149,7 @@ BEGIN
         PERFORM FROM tenure.replica r
         WHERE r.namespace = _namespace AND r.id = _replica FOR UPDATE;
         IF FOUND THEN
-            _now := tenure.now(_told);
+            _now := tenure.now(_test_now);
             _found := tenure.replica_take(_namespace, _replica, _by, _now + _reserved, _limit);
         END IF;
     END IF;
@@ -171,7 +171,7 @@ BEGIN
         RETURN QUERY
         SELECT NULL::bigint, j.id, j.replica, NULL::tenure.job_record FROM tenure.job j
         WHERE j.namespace = _namespace AND j.id = ANY (_broken) ORDER BY j.id;
-        PERFORM tenure.job_set_aside(_namespace, _broken, _told);
+        PERFORM tenure.job_set_aside(_namespace, _broken, _test_now);
     END IF;
 END
 $$;

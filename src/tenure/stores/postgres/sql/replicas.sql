@@ -2,10 +2,10 @@
 
 -- Make the record of a replica, unless there is one.
 CREATE FUNCTION tenure.replica_join(
-    _namespace text, _replica text, _ttl bigint, _meta text, _told bigint
+    _namespace text, _replica text, _ttl bigint, _meta text, _test_now bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
 BEGIN
     LOOP
         -- If the replica has joined and claimed before, this is a second row. The one with the last claim
@@ -77,12 +77,12 @@ $$;
 -- are gone; NULL if that is not known. held is NULL unless _count.
 CREATE FUNCTION tenure.replica_beat(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
-    _restarts_max integer, _from bigint, _count boolean, _told bigint
+    _restarts_max integer, _from bigint, _count boolean, _test_now bigint
 ) RETURNS TABLE (
     known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _since bigint := coalesce(_from, -9223372036854775808);
     _alive text[] := '{}';
     _expired boolean;
@@ -149,12 +149,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION tenure.replica_list(_namespace text, _limit integer, _told bigint)
+CREATE FUNCTION tenure.replica_list(_namespace text, _limit integer, _test_now bigint)
 RETURNS TABLE (id text, meta text, joined bigint, ttl bigint, left_over double precision,
                dead boolean, held bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
 BEGIN
     -- index: replica_pkey
     RETURN QUERY
@@ -168,10 +168,10 @@ $$;
 
 -- Set jobs aside that cannot be read: out of everybody's way, kept for a week for a look by hand. Their
 -- keys are free as if they had finished. Returns those that were not aside before.
-CREATE FUNCTION tenure.job_set_aside(_namespace text, _ids text[], _told bigint)
+CREATE FUNCTION tenure.job_set_aside(_namespace text, _ids text[], _test_now bigint)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    _now bigint := tenure.now(_told);
+    _now bigint := tenure.now(_test_now);
     _aside text[];
     _keys text[];
 BEGIN

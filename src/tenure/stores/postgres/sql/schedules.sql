@@ -27,11 +27,11 @@ $$;
 
 -- Declare schedules that have these rulers, unless that was less than _anew ago; return the others.
 CREATE FUNCTION tenure.schedule_declare(
-    _namespace text, _names text[], _rulers text[], _anew bigint, _told bigint,
+    _namespace text, _names text[], _rulers text[], _anew bigint, _test_now bigint,
     OUT now bigint, OUT lost text[], OUT damaged text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    now := tenure.now(_told);
+    now := tenure.now(_test_now);
     -- Everybody locks in this order. index: schedule_pkey
     UPDATE tenure.schedule s SET declared = now
     FROM (SELECT _namespace AS namespace, u.* FROM unnest(_names, _rulers) AS u (name, ruler)
@@ -173,7 +173,7 @@ $$;
 -- Carry out commits, in their order. fence is that of a run that was made, known a run that was there before.
 CREATE FUNCTION tenure.schedule_commit(
     _namespace text, _names text[], _commits text[], _decisions_max integer, _blocking_max integer,
-    _told bigint
+    _test_now bigint
 ) RETURNS TABLE (
     outcome text, now bigint, room integer, blocking text[], stored jsonb, fence bigint, known text[],
     damaged text[]
@@ -196,7 +196,7 @@ BEGIN
         -- another call has made meanwhile has a version that no commit here can expect.
         PERFORM pg_advisory_xact_lock(hashtextextended('tenure.schedule ' || _namespace, 0));
     END IF;
-    now := tenure.now(_told);
+    now := tenure.now(_test_now);
     FOREACH _list IN ARRAY _commits::jsonb[] LOOP
         _c := (_list->>0, _list->>1, _list->2, _list->3, (_list->>4)::boolean, (_list->>5)::bigint,
                nullif(_list->6, 'null'), (_list->>7)::bigint, _list->>8, _list->9, _list->10,

@@ -111,7 +111,7 @@ $$;
 CREATE FUNCTION tenure.job_settle(
     _namespace text, _ids text[], _fences text[], _moves text[], _delays text[],
     _results text[], _errors text[], _reasons text[], _histories text[], _soon bigint,
-    _told bigint,
+    _test_now bigint,
     OUT answers text, OUT queues text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -136,7 +136,7 @@ BEGIN
             SELECT * FROM tenure.job j WHERE j.namespace = a.namespace AND j.id = a.id FOR UPDATE
         ) AS j;
     END IF;
-    _now := tenure.now(_told);
+    _now := tenure.now(_test_now);
     IF _yield THEN
         SELECT r.ids, r.queues INTO _settled, queues
         FROM tenure.job_return(_namespace, _ids, _fences, _moves, _delays, _errors, _histories,
