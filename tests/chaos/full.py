@@ -24,7 +24,7 @@ _BALLAST = 60_000
 # Long enough for a busy machine. The server is full for three of them, so that locks that were
 # taken before are lost unless they are renewed while it is.
 _TTL = 4.0
-_LOSSES = ("sees a loss", "told of a loss")
+_LOSSES = ("noticed loss", "notified of loss")
 
 
 async def fill_memory(

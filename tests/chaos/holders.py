@@ -41,7 +41,7 @@ class Holder(Actor):
                 was_lost = await self._inside(name, limit, hold)
         except LeaseLost:
             if not was_lost:
-                self.diary.write("told of a loss", key=name, fence=hold.fence)
+                self.diary.write("notified of loss", key=name, fence=hold.fence)
 
     async def _inside(self, name: str, limit: int, hold: Hold) -> bool:
         """Stay a while; say whether the loss was seen and written down."""
@@ -83,7 +83,7 @@ class Holder(Actor):
         return now
 
     def _sees_a_loss(self, name: str, hold: Hold) -> bool:
-        self.diary.write("sees a loss", key=name, fence=hold.fence)
+        self.diary.write("noticed loss", key=name, fence=hold.fence)
         return True
 
 

@@ -13,8 +13,8 @@ import msgspec
 from tenure import Job, Tenure
 from tests.chaos.labour import read_result
 from tests.chaos.tally import Tally
+from tests.sim.checks.critical_sections import check_sections, sections_of
 from tests.sim.checks.effects import check_effects
-from tests.sim.checks.sections import check_sections, sections_of
 from tests.sim.history import Entry
 
 _SHOWN = 5
@@ -22,7 +22,7 @@ _SHOWN = 5
 _LEAST_STEP = 10.0
 # Clocks are set back by more. Ticks that waited while a clock was set ahead are behind by less.
 _LEAST_STEP_BACK = 600.0
-_LOSSES = ("sees a loss", "told of a loss")
+_LOSSES = ("noticed loss", "notified of loss")
 
 
 def judge_locks(entries: Sequence[Entry], tally: Tally, *, clock_was_set: bool = False) -> None:

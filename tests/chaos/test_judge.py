@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from tenure import Job
-from tenure.core.jobs.records import AttemptLine, AttemptOutcome, JobRecord, write_history
+from tenure.core.jobs.history import AttemptLine, AttemptOutcome, write_history
+from tenure.core.jobs.records import JobRecord
 from tests.chaos.__main__ import parsed, report
 from tests.chaos.diary import Diary, read_diaries
 from tests.chaos.failovers import Strike, lost_by_none
@@ -58,7 +59,7 @@ def test_a_lease_stolen_from_the_living_or_the_dead_is_found():
     came = stay("x", 1, 0, None)
     lasts = Entry(at=0, by="x", what="acts", key="a", fence=1, limit=1, seconds=0.9)
     for end in (
-        Entry(at=1, by="x", what="told of a loss", key="a", fence=1),
+        Entry(at=1, by="x", what="notified of loss", key="a", fence=1),
         world(0.3, "crash", "x"),
     ):
         assert not judged(*came, lasts, end, *stay("y", 2, 0.9, 2)).violations
@@ -75,7 +76,7 @@ def test_fences_that_fall_or_repeat_are_found(second: int, clock_was_set: bool):
 
 def test_a_stale_holder_has_to_be_told():
     paused = [world(1, "pause", "x"), world(3, "resume", "x")]
-    loss = Entry(at=3.1, by="x", what="sees a loss", key="a", fence=1)
+    loss = Entry(at=3.1, by="x", what="noticed loss", key="a", fence=1)
     good = judged(*stay("x", 1, 0, None), *paused, loss)
     assert (good.counts["stale holders"], good.counts["stale holders told"]) == (1, 1)
     assert not good.violations

@@ -10,7 +10,8 @@ import msgspec
 
 import tenure
 from tenure import blocking
-from tenure.core.jobs.records import AttemptLine, JobRecord, write_history
+from tenure.core.jobs.history import AttemptLine, write_history
+from tenure.core.jobs.records import JobRecord
 from tenure.core.worker_info import write_serving
 from tenure.runtime.attempts.reports import ErrorReport
 from tests.cli.conftest import Place

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.core.jobs.records import AttemptLine, NewJob, write_history
+from tenure.core.jobs.history import AttemptLine, write_history
+from tenure.core.jobs.records import NewJob
 from tests.cli.clockwork import clockwork_at
 from tests.cli.conftest import Place, Run, Told
 from tests.cli.jobbing import Shop, shop_at, work_without_tasks

@@ -3,15 +3,8 @@
 from collections.abc import Sequence
 from itertools import count
 
-from tenure.core.jobs.records import (
-    BATCH_MAX,
-    Inserted,
-    JobRecord,
-    NewJob,
-    Recovered,
-    Settled,
-    Settlement,
-)
+from tenure.core.jobs.records import BATCH_MAX, Inserted, JobRecord, NewJob, Settled, Settlement
+from tenure.core.jobs.replicas import Recovered
 from tenure.core.jobs.states import JobState
 from tenure.stores.contract import Store
 from tests.contract.calls import MOMENT

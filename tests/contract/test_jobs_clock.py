@@ -2,7 +2,8 @@
 
 import pytest
 
-from tenure.core.jobs.records import RESTARTS_MAX, Beat, QueueCounts
+from tenure.core.jobs.records import QueueCounts
+from tenure.core.jobs.replicas import RESTARTS_MAX, Beat
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from tenure.core.jobs import endings
 from tenure.core.jobs.options import write_options
-from tenure.core.jobs.records import RESERVED_FOR, JobRecord, Note, Settled
+from tenure.core.jobs.records import JobRecord, Note, Settled
+from tenure.core.jobs.replicas import RESERVED_FOR
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.job_calls import (

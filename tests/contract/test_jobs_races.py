@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tenure.core.jobs.records import RESERVED_FOR, Note, Unique
+from tenure.core.jobs.records import Note, Unique
+from tenure.core.jobs.replicas import RESERVED_FOR
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -1,6 +1,7 @@
 import pytest
 
-from tenure.core.jobs.records import AttemptLine, Recovered, read_history, write_history
+from tenure.core.jobs.history import AttemptLine, read_history, write_history
+from tenure.core.jobs.replicas import Recovered
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

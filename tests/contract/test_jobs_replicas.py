@@ -1,6 +1,7 @@
 import pytest
 
-from tenure.core.jobs.records import BATCH_MAX, CANCELS_MAX, Beat, ReplicaRecord
+from tenure.core.jobs.records import BATCH_MAX
+from tenure.core.jobs.replicas import CANCELS_MAX, Beat, ReplicaRecord
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (

@@ -1,6 +1,7 @@
 import pytest
 
-from tenure.core.jobs.records import BATCH_MAX, AttemptLine, JobRecord, Note, write_history
+from tenure.core.jobs.history import AttemptLine, write_history
+from tenure.core.jobs.records import BATCH_MAX, JobRecord, Note
 from tenure.core.jobs.states import FINISHED
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock

@@ -10,16 +10,8 @@ from typing import Any
 
 from tenure.core.durations import micros
 from tenure.core.jobs.endings import lost
-from tenure.core.jobs.records import (
-    RESERVED_FOR,
-    Claimed,
-    JobRecord,
-    NewJob,
-    Note,
-    Orphans,
-    Settlement,
-    Unique,
-)
+from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
+from tenure.core.jobs.replicas import RESERVED_FOR, Orphans
 from tenure.core.leases import Granted, Lease
 from tenure.testing import ManualClock
 from tests.contract.job_calls import id_of

@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.durations import micros
-from tenure.core.jobs.records import Beat, Claimed, JobRecord
+from tenure.core.jobs.records import Claimed, JobRecord
+from tenure.core.jobs.replicas import Beat
 from tenure.core.jobs.states import FINISHED
 from tenure.core.leases import Busy, Lease, Mark
 from tenure.core.schedules.records import Committed, ScheduleList

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tenure import JobFailed, Tenure
 from tenure.core.jobs import endings
-from tenure.core.jobs.records import NewJob, Orphans, Settled, Settlement
+from tenure.core.jobs.records import NewJob, Settled, Settlement
+from tenure.core.jobs.replicas import Orphans
 from tenure.errors import StoreUnavailable
 from tenure.observe import JobLost, JobsRecovered
 from tenure.runtime.replica.recovery import Recovery, take

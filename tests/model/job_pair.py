@@ -14,10 +14,10 @@ from tenure.core.jobs.records import (
     NewJob,
     Note,
     QueueCounts,
-    ReplicaRecord,
     Settlement,
     Unique,
 )
+from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.jobs.states import MOVES
 from tenure.stores.contract import Store
 from tests.contract.job_calls import find_all, id_of, recover_all

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.core.jobs import endings
-from tenure.core.jobs.records import JobRecord, Recovered, Settlement
+from tenure.core.jobs.records import JobRecord, Settlement
+from tenure.core.jobs.replicas import Recovered
 from tenure.runtime.replica.recovery import leave, recover_replica, take
 from tenure.stores.contract import Store
 

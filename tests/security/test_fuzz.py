@@ -24,14 +24,8 @@ from tenure.cli.jobs.table import full_document
 from tenure.core.clock import SystemClock
 from tenure.core.durations import seconds
 from tenure.core.ids import is_job_id
-from tenure.core.jobs.records import (
-    AttemptLine,
-    JobRecord,
-    NewJob,
-    Note,
-    read_history,
-    write_history,
-)
+from tenure.core.jobs.history import AttemptLine, read_history, write_history
+from tenure.core.jobs.records import JobRecord, NewJob, Note
 from tenure.core.leases import check_name, check_namespace
 from tenure.core.meta import decode_meta
 from tenure.core.redaction import redact

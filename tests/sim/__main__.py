@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.sim.floors import FLOORS_FROM, floors_from
+from tests.sim.batches import Totals, below_minimums, run_many
 from tests.sim.history import write_lines
-from tests.sim.many import Sum, below_floors, run_many
+from tests.sim.minimums import RUNS_FOR_MINIMUMS, runs_for_minimums
 from tests.sim.plan import FAULTS
-from tests.sim.running import SCENARIOS, planned, run
-from tests.sim.shorten import Cut, shorten
+from tests.sim.runner import planned, run
+from tests.sim.scenarios.catalog import SCENARIOS
+from tests.sim.shorten import Replay, shorten
 
 _SHOWN = 5
 _SHORTENED = 3
-_SAY_EVERY = 10.0  # seconds
+_REPORT_EVERY = 10.0  # seconds
 _SHORTLY = 120.0
 # So that there is one for each scenario; the shop comes in from 1,000 on.
 _COUNT_MIN = 10
@@ -53,7 +54,7 @@ _COLUMNS = (
     "refused stale effects",
     *FAULTS,
     "edges met",
-    "fair weather",
+    "mild plans",
     "lost writes",
     "lost jobs",
     "compared to the byte",
@@ -67,34 +68,36 @@ def main() -> int:
         return _replay(given)
     faults = () if given.no_faults else FAULTS
     scenarios = [given.scenario] if given.scenario else list(SCENARIOS)
-    sums = run_many(
+    totals = run_many(
         given.count,
         scenarios=scenarios,
         first=given.first,
         faults=faults,
         on_progress=_Progress(given.count),
     )
-    _print_counts(sums)
-    failed = [(name, seed, why) for name, one in sums.items() for seed, why in one.failed]
+    _print_counts(totals)
+    failed = [(name, seed, why) for name, one in totals.items() for seed, why in one.failed]
     for number, (name, seed, why) in enumerate(failed[:_SHOWN]):
-        _print_failure(Cut(scenario=name, seed=seed), why, is_shortened=number < _SHORTENED)
-    missing = below_floors(sums)
+        _print_failure(Replay(scenario=name, seed=seed), why, is_shortened=number < _SHORTENED)
+    missing = below_minimums(totals)
     for line in missing:
         print(f"too little happened: {line}")
     if given.summary is not None:
-        _write_summary(given.summary, sums)
-    print(f"\nsim: {_verdict(sums, len(failed), len(missing))}")
+        _write_summary(given.summary, totals)
+    print(f"\nsim: {_verdict(totals, len(failed), len(missing))}")
     return 1 if failed or missing else 0
 
 
-def _verdict(sums: Sum, failed: int, missing: int) -> str:
-    runs = sum(one.runs for one in sums.values())
-    said = f"{runs:,} histories, {failed} with violations"
+def _verdict(totals: Totals, failed: int, missing: int) -> str:
+    runs = sum(batch.runs for batch in totals.values())
+    summary = f"{runs:,} histories, {failed} with violations"
     if failed or missing:
-        return f"FAILED: {said}" + (f"; {missing} times too little happened" if missing else "")
-    if few := [name for name, one in sums.items() if one.runs < floors_from(name)]:
-        said += f" (too few of {', '.join(few)} to say whether enough went wrong: {FLOORS_FROM} do)"
-    return f"passed: {said}"
+        return f"FAILED: {summary}" + (f"; {missing} times too little happened" if missing else "")
+    few = [name for name, batch in totals.items() if batch.runs < runs_for_minimums(name)]
+    if few:
+        names = ", ".join(few)
+        summary += f" (too few of {names} to say whether enough went wrong: {RUNS_FOR_MINIMUMS} do)"
+    return f"passed: {summary}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -117,7 +120,7 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def _cut(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Cut:
+def _cut(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Replay:
     if given.scenario is None:
         parser.error("--seed needs a --scenario: a seed means something else in each")
     without = [one for one in given.without.split(",") if one]
@@ -129,7 +132,7 @@ def _cut(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Cut:
         parser.error(f"--drop: there is no event {strange.pop()!r}, only {_list(numbers)}")
     if given.history is not None and not given.history.parent.is_dir():
         parser.error(f"--history: there is no folder {given.history.parent}")
-    return Cut(
+    return Replay(
         scenario=given.scenario,
         seed=given.seed,
         without=tuple(without),
@@ -161,13 +164,13 @@ class _Progress:
         self._count = count
         self._began = self._said = time.monotonic()
 
-    def __call__(self, sums: Sum) -> None:
+    def __call__(self, totals: Totals) -> None:
         now = time.monotonic()
-        if now - self._said < _SAY_EVERY:
+        if now - self._said < _REPORT_EVERY:
             return
         self._said = now
-        runs = sum(one.runs for one in sums.values())
-        failed = sum(len(one.failed) for one in sums.values())
+        runs = sum(one.runs for one in totals.values())
+        failed = sum(len(one.failed) for one in totals.values())
         left = (self._count - runs) * (now - self._began) / runs
         minutes = f"{left / 60:.0f} min" if left > _SHORTLY else f"{left:.0f} s"
         print(
@@ -178,28 +181,28 @@ class _Progress:
         )
 
 
-def _write_summary(path: Path, sums: Sum) -> None:
+def _write_summary(path: Path, totals: Totals) -> None:
     summary = {
-        "histories": sum(one.runs for one in sums.values()),
-        "violations": sum(len(one.failed) for one in sums.values()),
-        "counts": sum((one.counts for one in sums.values()), Counter()),
+        "histories": sum(one.runs for one in totals.values()),
+        "violations": sum(len(one.failed) for one in totals.values()),
+        "counts": sum((one.counts for one in totals.values()), Counter()),
     }
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
-def _print_counts(sums: Sum) -> None:
-    print(f"{'':<28}" + "".join(f"{name:>12}" for name in sums))
-    print(f"{'histories':<28}" + "".join(f"{one.runs:>12,}" for one in sums.values()))
+def _print_counts(totals: Totals) -> None:
+    print(f"{'':<28}" + "".join(f"{name:>12}" for name in totals))
+    print(f"{'histories':<28}" + "".join(f"{one.runs:>12,}" for one in totals.values()))
     for what in _COLUMNS:
-        print(f"{what:<28}" + "".join(f"{one.counts[what]:>12,}" for one in sums.values()))
-    rates = (one.runs / max(one.seconds, 1e-9) for one in sums.values())
+        print(f"{what:<28}" + "".join(f"{one.counts[what]:>12,}" for one in totals.values()))
+    rates = (one.runs / max(one.seconds, 1e-9) for one in totals.values())
     print(f"{'histories/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
-    rates = (one.counts["steps"] / max(one.seconds, 1e-9) for one in sums.values())
+    rates = (one.counts["steps"] / max(one.seconds, 1e-9) for one in totals.values())
     print(f"{'steps/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
     print("(lost writes and jobs: what 'empty' and 'failover' took from the store itself)")
 
 
-def _print_failure(cut: Cut, why: list[str], *, is_shortened: bool) -> None:
+def _print_failure(cut: Replay, why: list[str], *, is_shortened: bool) -> None:
     print(f"\nseed {cut.seed} of {cut.scenario}: {len(why)} violations")
     for line in why[:_SHOWN]:
         print(f"  {line[:400]}")

@@ -1,4 +1,8 @@
-"""The clocks of a simulation: each machine has its own, and so has the store."""
+"""The clocks of a simulation: one for each machine, and one for the store.
+
+All of them read the virtual time of the loop. Faults step them, and machines' clocks also start
+with an offset and drift.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ EPOCH = 1_800_000_000_000_000
 
 
 class StoreClock:
-    """The clock that decides: how the store sees the time."""
+    """The store's clock, which decides when leases expire and jobs are due."""
 
     virtual = True
     boot_id = "simulated"
@@ -32,7 +36,7 @@ class StoreClock:
         return self.wall()
 
     def random(self) -> float:
-        raise AssertionError("a store draws no numbers")
+        raise AssertionError("a store draws no random numbers")
 
     def token(self) -> str:
         raise AssertionError("a store makes no ids")
@@ -42,7 +46,7 @@ class StoreClock:
         return (instant - EPOCH - self._stepped + 0.1) / 1e6
 
     def step(self, seconds: float) -> None:
-        """Set the clock forward or back; no time passes."""
+        """Set the clock forward or back. No virtual time passes."""
         self._stepped += int(seconds * 1e6)
 
     async def sleep(self, seconds: float) -> None:
@@ -50,15 +54,15 @@ class StoreClock:
 
     async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
         del event, timeout
-        raise AssertionError("a store waits for nobody")
+        raise AssertionError("a store never waits")
 
 
 class MachineClock(StoreClock):
-    """The clock of a machine: it is off by something, and runs a little too fast or too slow."""
+    """The clock of a machine: it starts with an offset, and runs a little too fast or too slow."""
 
     def __init__(self, time: Callable[[], float], *, seed: str, offset: float, rate: float) -> None:
         super().__init__(time)
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._rate = rate
         self.step(offset)
 
@@ -66,14 +70,14 @@ class MachineClock(StoreClock):
         return EPOCH + self._stepped + int(self._time() * self._rate * 1e6)
 
     def boot(self) -> float:
-        # A machine that is about as old as the world: instants before its start stay positive.
+        # As if the machine had been up for a while: instants before the simulation stay positive.
         return 1000.0 + self._time() * self._rate
 
     def random(self) -> float:
-        return self._dice.random()
+        return self._rng.random()
 
     def token(self) -> str:
-        return f"{self._dice.getrandbits(128):032x}"
+        return f"{self._rng.getrandbits(128):032x}"
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._rate)

@@ -1,4 +1,7 @@
-"""The machines of a simulation and what happens to them: crashes, pauses, cuts, and the store's."""
+"""The machines of a simulation, their processes, and the faults that a plan injects into them.
+
+A `Fleet` is everything of one run. Scenarios get a `Process` and act through it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from typing import Any
 from tenure.observe import AttemptLost, HoldLost, ReplicaLost, TickSkipped, TicksMissed
 from tenure.observe import Event as TenureEvent
 from tests.sim.clock import MachineClock, StoreClock
+from tests.sim.fenced_resource import FencedResource
 from tests.sim.history import History
-from tests.sim.link import Line, Link
 from tests.sim.loop import Lane, VirtualLoop
 from tests.sim.plan import CLOCKS, Event, Plan
 from tests.sim.server import Server
-from tests.sim.sink import Sink
+from tests.sim.store_connection import StoreConnection, StoreNetwork
 
 __all__ = ["Fleet", "Machine", "Process", "current_process"]
 
@@ -25,7 +28,7 @@ current_process: ContextVar[Process] = ContextVar("tenure_sim_process")
 
 
 class Process:
-    """One start of a program on a machine, from its first step to its end or its crash."""
+    """A process: one execution of the program on a machine, until it ends or crashes."""
 
     def __init__(self, machine: Machine, number: int) -> None:
         self.machine = machine
@@ -34,23 +37,23 @@ class Process:
         self.lane.context.run(current_process.set, self)
         self.clock = machine.clock
         self.stopping = asyncio.Event()
-        """Set when it is asked to end."""
+        """Set when the process is asked to end, as by SIGTERM."""
 
     @property
     def name(self) -> str:
         return self.lane.name
 
-    def link(self) -> Link:
+    def connect(self) -> StoreConnection:
         """Return an unopened store object."""
-        return Link(self.machine.line, self.lane, self.clock, self.fleet.loop)
+        return StoreConnection(self.machine.network, self.lane, self.clock, self.fleet.loop)
 
-    def say(self, what: str, **facts: Any) -> None:
-        """Write down what it does. The dead say nothing."""
+    def record(self, what: str, **facts: Any) -> None:
+        """Add an entry of this process to the history, unless it is dead."""
         if not self.lane.is_dead:
             self.fleet.history.add(self.fleet.loop.time(), self.name, what, **facts)
 
-    def hear(self, event: TenureEvent) -> None:
-        """Write down an event of the app."""
+    def record_event(self, event: TenureEvent) -> None:
+        """Record an event of the app."""
         facts: dict[str, Any] = {}
         if isinstance(event, HoldLost):
             facts = {"key": event.name, "fence": event.fence, "answer": event.reason}
@@ -60,12 +63,12 @@ class Process:
             facts = {"replica": event.replica, "ids": list(event.jobs)}
         elif isinstance(event, TickSkipped | TicksMissed):
             facts = {"key": event.timer, "answer": event.reason}
-        self.say("event", detail=type(event).__name__, **facts)
+        self.record("event", detail=type(event).__name__, **facts)
         self.fleet.counts[type(event).__name__] += 1
 
 
 class Machine:
-    """A place where processes run, one at a time. Its clock and its network outlive them."""
+    """Runs one process at a time. Its clock, its network and its disk outlive the processes."""
 
     def __init__(self, fleet: Fleet, number: int) -> None:
         self.fleet = fleet
@@ -78,35 +81,35 @@ class Machine:
             offset=plan.offsets[number],
             rate=plan.rates[number],
         )
-        self.dice = random.Random(f"work {plan.scenario} {plan.seed} {number}")
-        """What its programs draw from."""
-        dice = random.Random(f"line {plan.seed} {number}")
-        self.line = Line(fleet.server, dice, plan, fleet.struck)
+        self.rng = random.Random(f"work {plan.scenario} {plan.seed} {number}")
+        """The random generator of its programs."""
+        rng = random.Random(f"line {plan.seed} {number}")
+        self.network = StoreNetwork(fleet.server, rng, plan, fleet.injected)
         self.process: Process | None = None
         self.is_finished = False
-        """Whether its last process has come to its end, and no other one is wanted."""
+        """Whether its last process has ended, and no other one will start."""
         self._starts = 0
-        self.memory: dict[str, Any] = {}
-        """What its programs remember over crashes, as if on a disk of their own."""
+        self.disk: dict[str, Any] = {}
+        """Data of its programs that survives crashes, as on a disk."""
 
     def start(self) -> None:
-        """Start a process, unless one runs or none is wanted."""
+        """Start a process, unless one runs or the machine is finished."""
         if self.process is None and not self.is_finished:
             self._starts += 1
             process = self.process = Process(self, self._starts)
-            process.lane.on_fuse = self._die
+            process.lane.on_last_step = self._kill
             process.lane.context.run(self.fleet.loop.create_task, self._run(process))
 
     async def _run(self, process: Process) -> None:
-        process.say("started")
+        process.record("started")
         try:
             await self.fleet.program(process)
         except Exception as error:  # noqa: BLE001 - for the checkers
-            process.say("fell", detail=repr(error))
-        process.say("ended")
+            process.record("raised", detail=repr(error))
+        process.record("ended")
         self.process = None
         if not process.lane.is_dead:
-            self.fleet.bury(process, is_dead=False)
+            self.fleet.retire(process, is_dead=False)
             if self.is_finished or not process.stopping.is_set():
                 self.is_finished = True
             else:
@@ -120,26 +123,26 @@ class Machine:
         """Kill the process some steps from now, and start another one later."""
         if self.process is not None:
             self._away = event.length
-            self.process.lane.fuse = int(event.amount)
+            self.process.lane.steps_left = int(event.amount)
 
-    def die_here(self) -> None:
-        """Kill the process that calls this, with the end of the present step."""
-        if self.process is not None and not self.fleet.is_calm:
+    def crash_now(self) -> None:
+        """Kill the process that calls this, at the end of the present step."""
+        if self.process is not None and not self.fleet.is_healed:
             self._away = 0.05
-            self.process.lane.fuse = 1
+            self.process.lane.steps_left = 1
 
-    def _die(self) -> None:
+    def _kill(self) -> None:
         process = self.process
         if process is None:
             return
         self.fleet.history.add(self.fleet.loop.time(), "world", "crash", detail=process.name)
-        self.fleet.struck["crash"] += 1
+        self.fleet.injected["crash"] += 1
         self.fleet.loop.kill(process.lane)
-        self.fleet.bury(process, is_dead=True)
-        for link in list(self.line.links):
-            self.line.links.remove(link)
+        self.fleet.retire(process, is_dead=True)
+        for connection in list(self.network.connections):
+            self.network.connections.remove(connection)
         self.process = None
-        self._start_after(self._away if not self.fleet.is_calm else 0.05)
+        self._start_after(self._away if not self.fleet.is_healed else 0.05)
 
     def stop(self) -> None:
         """Ask the process to end."""
@@ -147,21 +150,21 @@ class Machine:
             self.process.stopping.set()
 
     def heal(self) -> None:
-        self.line.mend()
-        self.line.weather = {}
+        self.network.restore()
+        self.network.call_faults = {}
         if self.process is not None:
-            self.process.lane.fuse = 0
+            self.process.lane.steps_left = 0
             self.fleet.loop.resume(self.process.lane)
 
 
 Program = Callable[[Process], Coroutine[Any, Any, None]]
 
-# They come true some steps or writes later, or never.
+# These strike some steps or writes after their time, or never.
 _LATER = ("crash", "failover")
 
 
 class Fleet:
-    """Everything of one run: the loop, the store, the machines and what becomes of them."""
+    """Everything of one run: the loop, the store, the machines and the history."""
 
     def __init__(self, plan: Plan, program: Program) -> None:
         self.plan = plan
@@ -169,56 +172,56 @@ class Fleet:
         self.loop = VirtualLoop(random.Random(f"order {plan.scenario} {plan.seed}").random)
         self.history = History()
         self.counts: Counter[str] = Counter()
-        self.struck: Counter[str] = Counter(one for one in CLOCKS if one in plan.faults)
-        """How often each fault has come true, not how often it was planned."""
+        self.injected: Counter[str] = Counter(fault for fault in CLOCKS if fault in plan.faults)
+        """How often each fault was injected, which may be less often than planned."""
         self.server = Server(StoreClock(self.loop.time), self.history)
-        self.server.listen(self._hear)
-        dice = random.Random(f"sink {plan.seed}")
-        self.sink = Sink(self.loop, self.history, dice, plan, self.struck)
+        self.server.listen(self._deliver_wake_up)
+        rng = random.Random(f"sink {plan.seed}")
+        self.resource = FencedResource(self.loop, self.history, rng, plan, self.injected)
         self.machines = [Machine(self, number) for number in range(plan.machines)]
-        self.is_calm = False
-        self.graveyard: list[Process] = []
+        self.is_healed = False
+        self.killed: list[Process] = []
         self.ended: list[Process] = []
 
-    def bury(self, process: Process, *, is_dead: bool) -> None:
-        (self.graveyard if is_dead else self.ended).append(process)
+    def retire(self, process: Process, *, is_dead: bool) -> None:
+        (self.killed if is_dead else self.ended).append(process)
 
     def start(self) -> None:
-        """Start all machines, and plan what goes wrong."""
+        """Start all machines, and schedule the faults of the plan."""
         world = self.loop.world.context
         for machine in self.machines:
             self.loop.call_soon(machine.start, context=world)
         for event in self.plan.events:
-            self.loop.call_at(event.at, self._happen, event, context=world)
+            self.loop.call_at(event.at, self._inject, event, context=world)
 
-    def calm(self) -> None:
-        """Let everything go well from now on."""
-        self.is_calm = True
-        self.history.add(self.loop.time(), "world", "calm")
-        self.server.come_back()
+    def heal(self) -> None:
+        """End all faults: from now on everything goes well."""
+        self.is_healed = True
+        self.history.add(self.loop.time(), "world", "healed")
+        self.server.bring_up()
         self.server.slowness = 0.0
         self.server.forget_copy()
-        self.sink.heal()
+        self.resource.heal()
         for machine in self.machines:
             machine.heal()
             machine.start()
 
     @property
     def are_finished(self) -> bool:
-        return all(one.is_finished and one.process is None for one in self.machines)
+        return all(machine.is_finished and machine.process is None for machine in self.machines)
 
-    def _hear(self, topic: Any) -> None:
+    def _deliver_wake_up(self, topic: Any) -> None:
         for machine in self.machines:
-            for link in machine.line.links:
-                link.hear(topic)
+            for connection in machine.network.connections:
+                connection.deliver_wake_up(topic)
 
-    def _happen(self, event: Event) -> None:
-        if self.is_calm:
+    def _inject(self, event: Event) -> None:
+        if self.is_healed:
             return
         machine = self.machines[event.machine]
-        in_vain = machine.process is None and event.what in ("pause", "stop")
-        if not in_vain and event.what not in _LATER:
-            self.struck[event.what] += 1
+        has_no_target = machine.process is None and event.what in ("pause", "stop")
+        if not has_no_target and event.what not in _LATER:
+            self.injected[event.what] += 1
         if event.what != "crash":
             self.history.add(
                 self.loop.time(),
@@ -238,16 +241,16 @@ class Fleet:
             case "stop":
                 machine.stop()
             case "break":
-                machine.line.break_links()
+                machine.network.disconnect_all()
             case "cut":
-                machine.line.is_cut = True
-                self._later(event.length, machine.line.mend)
+                machine.network.is_cut = True
+                self._later(event.length, machine.network.restore)
             case "clock":
                 machine.clock.step(event.amount)
             case _:
-                self._happen_to_store(event)
+                self._inject_into_store(event)
 
-    def _happen_to_store(self, event: Event) -> None:
+    def _inject_into_store(self, event: Event) -> None:
         match event.what:
             case "slow":
                 self.server.slowness = event.amount
@@ -259,27 +262,27 @@ class Fleet:
                     self.loop.time(), "store", "stepped", seconds=event.amount, now=now
                 )
             case "restart":
-                self._take_away(event.length)
+                self._bring_down(event.length)
             case "empty":
-                self._take_away(event.length)
+                self._bring_down(event.length)
                 self.server.lose_everything()
             case "failover":
 
-                def fall() -> None:
-                    self.struck["failover"] += 1
-                    self._take_away(event.length / 5)
+                def fail_over() -> None:
+                    self.injected["failover"] += 1
+                    self._bring_down(event.length / 5)
                     self.server.lose_tail()
 
-                self.server.lose_after(int(event.amount), fall)
+                self.server.lose_after(int(event.amount), fail_over)
 
-    def _take_away(self, seconds: float) -> None:
-        if self.is_calm:
+    def _bring_down(self, seconds: float) -> None:
+        if self.is_healed:
             seconds = 0.0
-        self.server.is_away = seconds > 0
+        self.server.is_down = seconds > 0
         for machine in self.machines:
-            machine.line.break_links()
+            machine.network.disconnect_all()
         if seconds > 0:
-            self._later(seconds, self.server.come_back)
+            self._later(seconds, self.server.bring_up)
 
     def _later(self, seconds: float, do: Callable[..., None], *values: Any) -> None:
         self.loop.call_later(seconds, do, *values, context=self.loop.world.context)

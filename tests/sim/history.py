@@ -1,4 +1,7 @@
-"""What happened, line by line: the input of all checkers, and equal for equal seeds."""
+"""The history of a run: what happened, entry by entry. Checkers read nothing else.
+
+Equal seeds give equal histories, to the byte.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ __all__ = ["Entry", "History", "read_lines", "write_lines"]
 
 
 class Entry(Struct, kw_only=True, omit_defaults=True):
-    """One thing that happened. Most parts are empty for most kinds; `what` says which count."""
+    """One thing that happened. `what` is its kind, which decides which other fields are set."""
 
     at: float
     """Seconds on a clock that all entries share and that only grows."""
     by: str
-    """Who says so: "store", "sink", "world", or the name of a process."""
+    """The source: "store", "resource", "world" (injected faults), or the name of a process."""
     what: str
     now: int = 0
     """The store's clock, in microseconds, where that matters."""
@@ -48,7 +51,7 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     definition: str = ""
     """Of a timer, as JSON."""
     lines: list[tuple[str, str, int, int, int]] = []
-    """Of a timer's history: outcome, reason, first tick, last tick, how many they are."""
+    """Of a timer's history: outcome, reason, first tick, last tick, number of ticks."""
 
 
 class History:

@@ -1,8 +1,9 @@
-"""An event loop in virtual time: nothing sleeps, and one seed decides who goes next.
+"""An event loop in virtual time: nothing sleeps, and the seed decides which process runs next.
 
 Every callback belongs to a lane: one simulated process, or the world around them. Within a lane
-callbacks keep the order that asyncio promises, because code may rely on it. Between lanes the dice
-decide at every step. Time stands still while anybody can go on, and then leaps to the next timer.
+callbacks keep the order that asyncio promises, because code may rely on it. Between lanes a seeded
+generator decides at every step. Time stands still while a lane has something to run, and then jumps
+to the next timer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["Handle", "Lane", "Stuck", "VirtualLoop", "current_lane"]
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    _EventLoop = asyncio.BaseEventLoop  # says what it has; nothing of that is used here
+    _EventLoop = asyncio.BaseEventLoop  # for its signatures; the code below uses none of it
 else:
     _EventLoop = asyncio.AbstractEventLoop
 
@@ -28,11 +29,11 @@ current_lane: ContextVar[Lane] = ContextVar("tenure_sim_lane")
 
 
 class Stuck(Exception):
-    """Nothing will ever happen again, or it goes on and on without an end."""
+    """The simulation cannot end: no callback is left to run, or callbacks go on for ever."""
 
 
 class Handle:
-    """A callback that waits for its turn."""
+    """A scheduled callback."""
 
     __slots__ = ("args", "callback", "context", "lane")
 
@@ -52,7 +53,7 @@ class Handle:
 
 
 class Lane:
-    """What happens one after the other: a process, or everything around the processes."""
+    """Callbacks that run in order: those of one process, or of the world around all processes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,9 +63,9 @@ class Lane:
         self.tasks: list[asyncio.Task[Any]] = []
         self.is_paused = False
         self.is_dead = False
-        self.fuse = 0
-        """After so many more steps `on_fuse` is called; 0: never."""
-        self.on_fuse: Callable[[], None] | None = None
+        self.steps_left = 0
+        """`on_last_step` is called after so many more steps; 0: never."""
+        self.on_last_step: Callable[[], None] | None = None
 
     def unfinished(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that have not ended, in the order in which they began."""
@@ -77,8 +78,8 @@ class VirtualLoop(_EventLoop):
     def __init__(self, chance: Callable[[], float]) -> None:
         self.world = Lane("world")
         self.steps = 0
-        self.complaints: list[str] = []
-        """What asyncio complained about: exceptions nobody retrieved and the like."""
+        self.errors: list[str] = []
+        """What asyncio reported to the exception handler, such as exceptions never retrieved."""
         self._chance = chance
         self._now = 0.0
         self._number = 0
@@ -86,12 +87,12 @@ class VirtualLoop(_EventLoop):
         self._busy: list[Lane] = []
         self._closed = False
 
-    # What asyncio asks for.
+    # The interface of an event loop, as far as asyncio and the runtime need it.
 
     def time(self) -> float:
         return self._now
 
-    # Its handles are smaller than asyncio's: nobody looks into them.
+    # Handles are smaller than those of asyncio: no caller reads their attributes.
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -156,7 +157,7 @@ class VirtualLoop(_EventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.complaints.append(f"{context.get('message')}: {error!r}")
+        self.errors.append(f"{context.get('message')}: {error!r}")
 
     # Running.
 
@@ -167,12 +168,12 @@ class VirtualLoop(_EventLoop):
             task = self.world.context.run(self.create_task, main)
             while not task.done():
                 if self.steps > max_steps:
-                    msg = f"it goes on and on: {max_steps} steps, and the time is {self._now:.3f} s"
+                    msg = f"no end after {max_steps} steps; the time is {self._now:.3f} s"
                     raise Stuck(msg)
                 if self._busy:
                     self._step()
                 else:
-                    self._leap()
+                    self._advance_time()
             return task.result()
         finally:
             events._set_running_loop(None)  # noqa: SLF001
@@ -191,18 +192,18 @@ class VirtualLoop(_EventLoop):
             handle.context.run(callback, *handle.args)
         except Exception as error:  # noqa: BLE001 - what a callback raises is the loop's to report
             self.call_exception_handler({"message": f"in {callback!r}", "exception": error})
-        if lane.fuse:
-            lane.fuse -= 1
-            if not lane.fuse and lane.on_fuse is not None:
-                lane.on_fuse()
+        if lane.steps_left:
+            lane.steps_left -= 1
+            if not lane.steps_left and lane.on_last_step is not None:
+                lane.on_last_step()
 
-    def _leap(self) -> None:
-        """Let the time pass until something is due."""
+    def _advance_time(self) -> None:
+        """Set the time to that of the next timer, and make all timers that are due then ready."""
         timers = self._timers
         while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
         if not timers:
-            msg = f"nothing is left to do, and the time is {self._now:.3f} s"
+            msg = f"nothing is left to run; the time is {self._now:.3f} s"
             raise Stuck(msg)
         self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
@@ -218,10 +219,10 @@ class VirtualLoop(_EventLoop):
             self._busy.append(lane)
         lane.ready.append(handle)
 
-    # What happens to processes.
+    # Faults of processes.
 
     def pause(self, lane: Lane) -> None:
-        """Let nothing of a lane run, until `resume`; what comes meanwhile piles up."""
+        """Run no callback of a lane until `resume`. New callbacks queue up meanwhile."""
         if not lane.is_paused:
             lane.is_paused = True
             if lane in self._busy:
@@ -234,7 +235,7 @@ class VirtualLoop(_EventLoop):
                 self._busy.append(lane)
 
     def kill(self, lane: Lane) -> None:
-        """Let nothing of a lane run any more: no handler, no `finally`, no callback."""
+        """Never run anything of a lane again: no handler, no `finally`, no callback."""
         lane.is_dead = True
         lane.ready.clear()
         if lane in self._busy:

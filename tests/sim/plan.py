@@ -1,7 +1,10 @@
-"""The plan of a run: everything that will go wrong, drawn from the seed before it begins.
+"""The plan of a run: all faults, drawn from the seed before the run begins.
 
-Each seed switches a part of the faults on ("swarm testing"): a run with all of them at once hardly
-gets anywhere, and hides what only a few of them together can show.
+Each seed switches on a part of the faults ("swarm testing"). A run with all of them at once makes
+little progress, and hides what only a few of them together can show.
+
+A seed must keep its meaning: the texts that seed the generators stay as they are, and draws keep
+their order.
 """
 
 from __future__ import annotations
@@ -14,85 +17,88 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 __all__ = [
+    "CALL_FAULTS",
     "CLOCKS",
     "EVENTS",
-    "FAIR",
     "FAULTS",
     "LOSSES",
-    "WEATHER",
+    "MILD",
     "Event",
-    "Kind",
     "Plan",
-    "dice_for",
+    "Profile",
+    "rng_for",
 ]
 
-WEATHER: Final = (
+CALL_FAULTS: Final = (
     "delays",  # some requests and replies take long
-    "lost requests",  # the caller sees an error, and nothing has happened
-    "lost replies",  # the caller sees an error, and it has happened
+    "lost requests",  # the caller sees an error; the call was not executed
+    "lost replies",  # the caller sees an error; the call was executed
     "duplicates",  # a request arrives twice
-    "late requests",  # the caller sees an error, and it happens afterwards
+    "late requests",  # the caller sees an error; the call is executed afterwards
     "lost wake-ups",
-    "late effects",  # what a holder writes elsewhere arrives late
-    "edges",  # a request arrives at the very instant at which something ends or is due
+    "late effects",  # what a holder writes to the fenced resource arrives late
+    "edges",  # a request arrives at the very instant at which a lease ends or a job is due
 )
+"""Faults that may strike any single call."""
 EVENTS: Final = (
-    "crash",  # a process is gone between two steps
-    "pause",  # a process does nothing for a while, and goes on as if nothing had been
+    "crash",  # a process is killed between two steps
+    "pause",  # a process does nothing for a while, and then continues
     "stop",  # a process is asked to stop, and another one is started
     "break",  # the connections of a machine break
     "cut",  # a machine does not reach the store for a while
-    "slow",  # the store takes long for everything
-    "clock",  # somebody sets the clock of a machine
-    "store clock",  # somebody sets the clock of the store
-    "restart",  # the store is away for a moment, and all connections break
+    "slow",  # the store takes long for each call
+    "clock",  # the clock of a machine is set
+    "store clock",  # the clock of the store is set
+    "restart",  # the store is down for a moment, and all connections break
     "empty",  # the store comes back without data
     "failover",  # the store comes back without its last writes
 )
+"""Faults that strike once, at a planned time."""
 CLOCKS: Final = ("offset", "drift")
-FAULTS: Final = (*WEATHER, *EVENTS, *CLOCKS)
+FAULTS: Final = (*CALL_FAULTS, *EVENTS, *CLOCKS)
 LOSSES: Final = frozenset({"empty", "failover"})
-"""What loses acknowledged writes: only a store of a low grade does so."""
+"""Faults that lose acknowledged writes, as only a store of a low durability grade does."""
 
-FAIR: Final = frozenset(
+MILD: Final = frozenset(
     {"delays", "lost requests", "lost replies", "lost wake-ups", "late effects", "edges", "stop"}
     | {"clock", "offset", "drift", "store clock"}
 )
-"""What may go wrong without costing a job or a replica, as long as it is rare and short.
+"""Faults that cost no job and no replica, as long as they are rare and short.
 
-A store's clock that is set ahead may cost a lease.
+A store's clock that is set ahead may still cost a lease.
 """
 
-_FAIR_CHANCE = 0.02
+_MILD_RATE = 0.02
 _ON = 0.25
 _OFTEN_ON = {"crash": 0.45, "pause": 0.4}
-# Guarantees hold for clocks whose rates are less than one per cent apart.
+# Guarantees hold for clocks whose rates are less than 1 % apart.
 _DRIFT = 0.009
 _OFFSET = 100_000.0
-# Nobody notices a step that is undone before the next beat, every 0.3 ttl.
+# Replicas read the store's clock with each heartbeat, every 0.3 ttl. They cannot notice a step that
+# is undone before that.
 _STEPS_APART = 0.4
 
 
-class Kind(Struct, frozen=True, kw_only=True):
-    """What the plans of a scenario have in common."""
+class Profile(Struct, frozen=True, kw_only=True):
+    """What all plans of a scenario have in common."""
 
     ttls: tuple[float, ...] = (1.0, 1.0, 1.5, 2.5)
-    """The lengths of leases and of replicas' records, about."""
-    fair_share: float = 1 / 6
-    """In so many runs nobody may be taken for dead, and nothing lost."""
+    """Possible lengths of leases and of replicas' records, about."""
+    mild_share: float = 1 / 6
+    """The share of runs with mild faults only, in which nothing may be lost."""
     sure: tuple[str, ...] = ()
     """Faults that are always switched on."""
     set_back: float = -3600.0
     """How far the store's clock is set back, at most."""
 
 
-def dice_for(what: str, scenario: str, seed: int) -> random.Random:
-    """Return the dice for one feature of a run: they fall as they like, whatever others show."""
+def rng_for(what: str, scenario: str, seed: int) -> random.Random:
+    """Return a random generator for one feature of a run, independent of all other features."""
     return random.Random(f"{what} of {scenario} {seed}")
 
 
 class Event(Struct, frozen=True):
-    """One thing that goes wrong at an instant."""
+    """One fault at an instant."""
 
     at: float
     what: str
@@ -102,7 +108,7 @@ class Event(Struct, frozen=True):
     amount: float = 0.0
     """For a crash the steps until then, for a clock its step, for a fail-over the writes lost."""
     number: int = 0
-    """Its place in the plan of the seed, whatever is left out of that."""
+    """Its place in the whole plan of the seed, also if other events are left out."""
 
     def __str__(self) -> str:
         where = f" of machine {self.machine}" if self.what in _OF_MACHINES else ""
@@ -125,19 +131,19 @@ _DETAILS: Final = {
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a run is made of."""
+    """Everything that a run is decided by."""
 
     seed: int
     scenario: str
     machines: int
     horizon: float
-    """When everything stops going wrong."""
+    """When all faults end."""
     ttl: float
     """The length of leases and of replicas' records, about: faults last some of it."""
-    is_fair: bool
-    """Whether nothing happens that could cost anybody a lease or a job."""
-    weather: dict[str, float]
-    """How likely each is, per call."""
+    is_mild: bool
+    """Whether all faults are mild: none may cost a lease or a job."""
+    call_faults: dict[str, float]
+    """How likely each fault is, per call."""
     events: tuple[Event, ...]
     offsets: tuple[float, ...]
     rates: tuple[float, ...]
@@ -147,82 +153,89 @@ class Plan(Struct, frozen=True, kw_only=True):
         cls,
         seed: int,
         scenario: str,
-        kind: Kind,
+        profile: Profile,
         *,
         machines: int,
         horizon: float,
         faults: Collection[str],
     ) -> Plan:
-        """Return the plan of a seed; only what is among `faults` can be in it."""
-        dice = random.Random(f"plan {scenario} {seed}")
-        on = [fault for fault in FAULTS if dice.random() < _OFTEN_ON.get(fault, _ON)]
-        on = [fault for fault in FAULTS if fault in on or fault in kind.sure]
+        """Return the plan of a seed, restricted to `faults`."""
+        rng = random.Random(f"plan {scenario} {seed}")
+        on = [fault for fault in FAULTS if rng.random() < _OFTEN_ON.get(fault, _ON)]
+        on = [fault for fault in FAULTS if fault in on or fault in profile.sure]
         if "empty" in on or "failover" in on:
-            # Without its data a store needs a clock that was not set back, or fences repeat.
-            left_out = LOSSES if "store clock" in kind.sure else {"store clock"}
+            # A store without its data draws fences from its clock: set back, they would repeat.
+            left_out = LOSSES if "store clock" in profile.sure else {"store clock"}
             on = [fault for fault in on if fault not in left_out]
-        ttl = dice.choice(kind.ttls)
-        is_fair = dice_for("weather", scenario, seed).random() < kind.fair_share
-        if is_fair:
-            on = [fault for fault in on if fault in FAIR]
-        chances = (_FAIR_CHANCE,) if is_fair else (0.02, 0.1, 0.25)
-        bounds = _Bounds(machines, horizon, ttl, kind.set_back)
+        ttl = rng.choice(profile.ttls)
+        is_mild = rng_for("weather", scenario, seed).random() < profile.mild_share
+        if is_mild:
+            on = [fault for fault in on if fault in MILD]
+        chances = (_MILD_RATE,) if is_mild else (0.02, 0.1, 0.25)
+        bounds = _Bounds(machines, horizon, ttl, profile.set_back)
         plan = cls(
-            is_fair=is_fair,
+            is_mild=is_mild,
             seed=seed,
             scenario=scenario,
             machines=machines,
             horizon=horizon,
             ttl=ttl,
-            weather={one: dice.choice(chances) for one in WEATHER if one in on},
-            events=tuple(_events(dice, on, bounds)),
-            offsets=tuple(dice.uniform(-_OFFSET, _OFFSET) for _ in range(machines)),
-            rates=tuple(1 + dice.uniform(-_DRIFT, _DRIFT) for _ in range(machines)),
+            call_faults={fault: rng.choice(chances) for fault in CALL_FAULTS if fault in on},
+            events=tuple(_events(rng, on, bounds)),
+            offsets=tuple(rng.uniform(-_OFFSET, _OFFSET) for _ in range(machines)),
+            rates=tuple(1 + rng.uniform(-_DRIFT, _DRIFT) for _ in range(machines)),
         )
-        off = [one for one in FAULTS if one not in on or one not in faults]
+        off = [fault for fault in FAULTS if fault not in on or fault not in faults]
         return plan.without(off)
 
-    def dice(self, what: str) -> random.Random:
-        """Return dice for a feature that the scenario has."""
-        return dice_for(what, self.scenario, self.seed)
+    def rng(self, what: str) -> random.Random:
+        """Return a random generator for a feature of the scenario."""
+        return rng_for(what, self.scenario, self.seed)
 
     def without(self, faults: Collection[str]) -> Plan:
-        """Return the plan with these kinds of faults left out."""
+        """Return the plan without these kinds of faults."""
         return replace(
             self,
-            weather={one: chance for one, chance in self.weather.items() if one not in faults},
+            call_faults={
+                fault: chance for fault, chance in self.call_faults.items() if fault not in faults
+            },
             events=tuple(event for event in self.events if event.what not in faults),
             offsets=(0.0,) * self.machines if "offset" in faults else self.offsets,
             rates=(1.0,) * self.machines if "drift" in faults else self.rates,
         )
 
     def only(self, numbers: Collection[int]) -> Plan:
-        """Return the plan with these events alone."""
-        return replace(self, events=tuple(one for one in self.events if one.number in numbers))
+        """Return the plan with only these events."""
+        kept = tuple(event for event in self.events if event.number in numbers)
+        return replace(self, events=kept)
 
     def until(self, horizon: float) -> Plan:
-        """Return the plan with everything going well from `horizon` on."""
+        """Return the plan without faults from `horizon` on."""
         kept = tuple(event for event in self.events if event.at < horizon)
         return replace(self, horizon=min(horizon, self.horizon), events=kept)
 
     @property
     def faults(self) -> list[str]:
-        """What is switched on."""
-        kinds = {event.what for event in self.events} | set(self.weather)
+        """The kinds of faults that are switched on."""
+        kinds = {event.what for event in self.events} | set(self.call_faults)
         kinds |= {"offset"} if any(self.offsets) else set()
         kinds |= {"drift"} if any(rate != 1 for rate in self.rates) else set()
-        return [one for one in FAULTS if one in kinds]
+        return [fault for fault in FAULTS if fault in kinds]
 
     def __str__(self) -> str:
-        lines = [f"{self.machines} machines, ttl {self.ttl:g} s, all well from {self.horizon:g} s"]
-        lines += [f"{one}: {chance:.0%} of all calls" for one, chance in self.weather.items()]
-        lines += [f"clocks: {one}" for one in CLOCKS if one in self.faults]
+        lines = [
+            f"{self.machines} machines, ttl {self.ttl:g} s, no faults from {self.horizon:g} s on"
+        ]
+        lines += [
+            f"{fault}: {chance:.0%} of all calls" for fault, chance in self.call_faults.items()
+        ]
+        lines += [f"clocks: {fault}" for fault in CLOCKS if fault in self.faults]
         lines += map(str, self.events)
         return "\n".join(lines)
 
 
 class _Bounds(Struct, frozen=True):
-    """Within what events are drawn."""
+    """The limits within which events are drawn."""
 
     machines: int
     horizon: float
@@ -230,12 +243,12 @@ class _Bounds(Struct, frozen=True):
     set_back: float
 
 
-def _events(dice: random.Random, on: Collection[str], bounds: _Bounds) -> list[Event]:
+def _events(rng: random.Random, on: Collection[str], bounds: _Bounds) -> list[Event]:
     events: list[Event] = []
     for what in EVENTS:
         if what in on:
-            times = 1 if what in _ONCE else dice.choice((1, 1, 2, 3))
-            events += [_event(dice, what, bounds) for _ in range(times)]
+            times = 1 if what in _ONCE else rng.choice((1, 1, 2, 3))
+            events += [_event(rng, what, bounds) for _ in range(times)]
     events.sort(key=lambda event: event.at)
     events = list(_with_steps_apart(events, _STEPS_APART * bounds.ttl))
     return [replace(event, number=number) for number, event in enumerate(events)]
@@ -255,26 +268,26 @@ def _with_steps_apart(events: Iterable[Event], least: float) -> Iterator[Event]:
             yield event
 
 
-def _event(dice: random.Random, what: str, bounds: _Bounds) -> Event:
+def _event(rng: random.Random, what: str, bounds: _Bounds) -> Event:
     ttl = bounds.ttl
-    longer = dice.uniform(0.05, 3 * ttl)
+    longer = rng.uniform(0.05, 3 * ttl)
     lengths = {
-        "crash": dice.choice((0.05, 1.0, longer)),
-        "restart": dice.choice((0.05, 0.3, longer)),
-        "empty": dice.choice((0.05, 0.3, longer)),
-        "slow": dice.uniform(0.1, ttl),
+        "crash": rng.choice((0.05, 1.0, longer)),
+        "restart": rng.choice((0.05, 0.3, longer)),
+        "empty": rng.choice((0.05, 0.3, longer)),
+        "slow": rng.uniform(0.1, ttl),
     }
     amounts = {
-        "crash": dice.randint(1, 40),
-        "clock": dice.choice((-3600.0, -1.0, 1.0, 3600.0)),
-        "store clock": dice.choice((bounds.set_back, -1.0, 0.5, 0.95 * ttl, 1.5 * ttl, 60.0)),
-        "failover": dice.randint(1, 20),
-        "slow": dice.uniform(0.05, 0.8 * ttl),
+        "crash": rng.randint(1, 40),
+        "clock": rng.choice((-3600.0, -1.0, 1.0, 3600.0)),
+        "store clock": rng.choice((bounds.set_back, -1.0, 0.5, 0.95 * ttl, 1.5 * ttl, 60.0)),
+        "failover": rng.randint(1, 20),
+        "slow": rng.uniform(0.05, 0.8 * ttl),
     }
     return Event(
-        at=round(dice.uniform(0.01, bounds.horizon), 3),
+        at=round(rng.uniform(0.01, bounds.horizon), 3),
         what=what,
-        machine=dice.randrange(bounds.machines),
+        machine=rng.randrange(bounds.machines),
         length=round(lengths.get(what, longer), 3),
         amount=round(amounts.get(what, 0.0), 3),
     )

@@ -1,6 +1,6 @@
-"""The store of a simulation: the memory store, which writes down all that it answers.
+"""The store of a simulation: the memory store, which records each of its answers.
 
-It can be away, come back without its data, or come back without its last writes.
+It can be down, come back without its data, or come back without its last writes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tenure.stores.contract import Migrate
 from tenure.stores.memory import MemoryStore
 from tenure.stores.memory.database import Database, Namespace
 from tests.sim.clock import StoreClock
-from tests.sim.diary import Diary
 from tests.sim.history import History
-from tests.sim.parts import ServerJobs, ServerLeases, ServerSchedules
+from tests.sim.recorder import Recorder
+from tests.sim.store_parts import ServerJobs, ServerLeases, ServerSchedules
 
 __all__ = ["Server"]
 
@@ -32,64 +32,66 @@ class Server(MemoryStore):
     def __init__(self, clock: StoreClock, history: History) -> None:
         self.database = Database()
         super().__init__("memory://", namespace=NAMESPACE, clock=clock, database=self.database)
-        self.diary = Diary(clock, history)
-        self.leases = ServerLeases(self, self.diary)
-        self.jobs = ServerJobs(self, self.diary)
-        self.schedules = ServerSchedules(self, self.jobs, self.diary)
+        self.recorder = Recorder(clock, history)
+        self.leases = ServerLeases(self, self.recorder)
+        self.jobs = ServerJobs(self, self.recorder)
+        self.schedules = ServerSchedules(self, self.jobs, self.recorder)
         self._current = self.database.namespace(NAMESPACE)
         self.store_clock = clock
-        self.is_away = False
+        self.is_down = False
         self.slowness = 0.0
-        """How much longer than usual everything takes, in seconds."""
+        """How much longer than usual a call takes at most, in seconds."""
         self.lost_writes = 0
         self._copy: tuple[int, Namespace] | None = None
 
     async def open(self, migrate: Migrate = "auto") -> None:
-        # One listener for all, set by who made this: those of the database have no order.
+        # Only the fleet's listener hears wake-ups: the listeners of a database have no fixed order.
         if self._loop is None:
             listeners = self.database.listeners.copy()
             await super().open(migrate)
             self.database.listeners.clear()
             self.database.listeners.update(listeners)
 
-    def listen(self, hear: Callable[[Topic], None]) -> None:
-        self.database.listeners.add(lambda _, topic: hear(topic))
+    def listen(self, on_topic: Callable[[Topic], None]) -> None:
+        """Call `on_topic` for each wake-up that the store sends."""
+        self.database.listeners.add(lambda _, topic: on_topic(topic))
 
     @property
     def data(self) -> Namespace:
-        """All that it has. It is looked up very often, so it is not searched for by name."""
+        """The data of the namespace. It is read very often, so this skips the look-up by name."""
         return self._current
 
-    def come_back(self) -> None:
-        self.is_away = False
+    def bring_up(self) -> None:
+        self.is_down = False
 
     def next_edge(self, time: float) -> float:
-        """Return the next time, within half a second, at which something ends or is due."""
+        """Return the next time, within half a second, at which a lease ends or a job is due."""
         data, clock = self.data, self.store_clock
-        instants = [one.expires for key in data.keys.values() for one in key.grants.values()]
-        instants += [one.expires for key in data.keys.values() for one in key.line.values()]
-        instants += [one.renewed + one.ttl for one in data.jobs.replicas.values()]
-        instants += [one.due for one in data.jobs.jobs.values() if one.state == "waiting"]
-        times = (clock.time_of(instant) for instant in instants)
-        return min((one for one in times if time <= one < time + 0.5), default=time)
+        keys, jobs = data.keys.values(), data.jobs
+        instants = [grant.expires for key in keys for grant in key.grants.values()]
+        instants += [waiter.expires for key in keys for waiter in key.line.values()]
+        instants += [replica.renewed + replica.ttl for replica in jobs.replicas.values()]
+        instants += [job.due for job in jobs.jobs.values() if job.state == "waiting"]
+        edges = (clock.time_of(instant) for instant in instants)
+        return min((edge for edge in edges if time <= edge < time + 0.5), default=time)
 
     def answered(self, process: str, call: str, answer: Any) -> None:
-        """Write down what a process is told and has to do something about."""
+        """Record the answers that a process has to act on, when they reach it."""
         match call:
             case "beat":
-                self.jobs.say_what_is_told(process, answer)
+                self.jobs.record_received(process, answer)
             case "commit":
-                self.schedules.say_what_is_told(process, answer)
+                self.schedules.record_received(process, answer)
 
     async def ping(self) -> Pong:
         pong = await super().ping()
-        self.diary.say("told the time", holder=self.diary.caller)
+        self.recorder.record("read the time", holder=self.recorder.caller)
         return pong
 
     def leases_left(self) -> list[str]:
-        """Return who holds or waits, as a process that asks would see it."""
+        """Return the holders and waiters that a caller of the store would see now."""
         now = self.store_clock.wall()
-        self.diary.say("listed")
+        self.recorder.record("listed")
         left: list[str] = []
         for name, key in self.data.keys.items():
             key.settle(now)
@@ -99,27 +101,27 @@ class Server(MemoryStore):
     # Losing data.
 
     def lose_everything(self) -> None:
-        self.lost_writes += self.diary.writes
+        self.lost_writes += self.recorder.writes
         self._current = Namespace()
-        self.diary.say("emptied")
+        self.recorder.record("emptied")
 
     def lose_after(self, writes: int, then: Callable[[], None]) -> None:
-        """After so many more writes, lose them: call `then`, which calls `lose_tail`."""
-        diary = self.diary
-        self._copy = (diary.writes, deepcopy(self.data))
-        last = diary.writes + writes
-        diary.on_write = lambda: then() if diary.writes >= last else None
-        diary.say("copied")
+        """Copy the data, and call `then` after so many more writes; it calls `lose_tail`."""
+        recorder = self.recorder
+        self._copy = (recorder.writes, deepcopy(self.data))
+        last = recorder.writes + writes
+        recorder.on_write = lambda: then() if recorder.writes >= last else None
+        recorder.record("copied")
 
     def lose_tail(self) -> None:
-        """Go back to the copy, if there is one that was not used."""
+        """Go back to the copy, if there is an unused one: writes since then are lost."""
         if self._copy is not None:
             writes, self._current = self._copy
             self.forget_copy()
-            self.lost_writes += self.diary.writes - writes
-            self.diary.say("fell back")
+            self.lost_writes += self.recorder.writes - writes
+            self.recorder.record("rolled back")
 
     def forget_copy(self) -> None:
-        """Lose nothing any more."""
+        """Drop the copy: no writes will be lost."""
         self._copy = None
-        self.diary.on_write = lambda: None
+        self.recorder.on_write = lambda: None

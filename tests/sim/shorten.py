@@ -1,4 +1,4 @@
-"""From a failing seed to the shortest plan that still fails, and the command that replays it."""
+"""Finds the smallest plan of a failing seed that still fails, and the command that replays it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.sim.plan import Plan
-from tests.sim.running import planned, run
+from tests.sim.runner import planned, run
 
-__all__ = ["Cut", "fails", "interpreter", "shorten"]
+__all__ = ["Replay", "fails", "interpreter", "shorten"]
 
 _RUNS_MAX = 80
 
 
-class Cut(Struct, frozen=True, kw_only=True):
-    """A seed, and what is left out of its plan."""
+class Replay(Struct, frozen=True, kw_only=True):
+    """A seed, and the faults that are left out of its plan."""
 
     scenario: str
     seed: int
@@ -37,7 +37,7 @@ class Cut(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """What replays it."""
+        """The shell command that replays it."""
         words = f"{interpreter()} -m tests.sim"
         words += f" --scenario {self.scenario} --seed {self.seed}"
         if self.without:
@@ -48,21 +48,21 @@ class Cut(Struct, frozen=True, kw_only=True):
 
 
 def interpreter() -> str:
-    """Return how whoever reads this may call the Python that runs here."""
+    """Return the command of this Python: a relative path if it is below the present folder."""
     path, here = Path(sys.executable), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else "python"
 
 
-def fails(cut: Cut) -> bool:
-    """Return whether anything is wrong with a run."""
+def fails(cut: Replay) -> bool:
+    """Return whether a run has violations."""
     return bool(run(cut.plan).wrong)
 
 
-def shorten(cut: Cut, is_bad: Callable[[Cut], bool] = fails) -> Cut:
-    """Leave out what a failing run does not need: kinds of faults, single events, its length."""
+def shorten(cut: Replay, is_bad: Callable[[Replay], bool] = fails) -> Replay:
+    """Leave out what a failing run does not need: kinds of faults, single events, its last part."""
     runs = 0
 
-    def still_fails(smaller: Cut) -> bool:
+    def still_fails(smaller: Replay) -> bool:
         nonlocal runs
         runs += 1
         return runs <= _RUNS_MAX and is_bad(smaller)

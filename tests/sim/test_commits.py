@@ -10,8 +10,8 @@ from tenure.core.jobs.records import NewJob
 from tenure.core.schedules.definition import Definition, RunOptions
 from tenure.core.schedules.records import Commit, Expected, Room, TickLine, Write
 from tests.sim.clock import EPOCH, StoreClock
-from tests.sim.commits import FOR_EVER
-from tests.sim.entries import SECOND
+from tests.sim.commit_entries import FOR_EVER
+from tests.sim.entry_builders import SECOND
 from tests.sim.history import Entry, History
 from tests.sim.server import Server
 
@@ -21,13 +21,13 @@ DEFINITION = Definition(
 CHARTER = f'{{"definition":{DEFINITION.decode()},"digests":["d"],"calendar":"c","registered":1}}'
 
 
-class Diary:
+class Recorder:
     """A store, and what it writes down."""
 
     def __init__(self) -> None:
         self.history = History()
         self.server = Server(StoreClock(lambda: 0.0), self.history)
-        self.server.diary.caller = "p"
+        self.server.recorder.caller = "p"
         self._numbers = 0
 
     async def commit(self, *, expects: str | None = None, name: str = "t", **facts: Any) -> Entry:
@@ -69,69 +69,69 @@ def moves(cursor: int) -> tuple[Write, ...]:
 
 
 @pytest.fixture
-async def diary() -> Diary:
-    diary = Diary()
-    await diary.server.open()
-    return diary
+async def recorder() -> Recorder:
+    recorder = Recorder()
+    await recorder.server.open()
+    return recorder
 
 
-async def test_a_definition_that_rules(diary: Diary):
-    entry = await diary.register()
+async def test_a_definition_that_rules(recorder: Recorder):
+    entry = await recorder.register()
     assert (entry.what, entry.key, entry.holder) == ("registered", "t", "p")
     assert (entry.tick, entry.seen, entry.revision, entry.ids) == (10, 0, 1, [])
     assert (entry.detail, entry.answer, entry.seconds) == ("d", "c", 2.0)
     assert entry.definition == DEFINITION.decode()
 
 
-async def test_a_rename(diary: Diary):
-    await diary.register("old")
+async def test_a_rename(recorder: Recorder):
+    await recorder.register("old")
     new = Write("t", standing(10, freeze={"since": 1}), ruler="d", definition=CHARTER)
     rested = Write("old", standing(10, successor="t"))
-    entry = await diary.register(expects="", writes=(new, rested), declares=True)
+    entry = await recorder.register(expects="", writes=(new, rested), declares=True)
     assert (entry.what, entry.key, entry.ids, entry.seen) == ("registered", "t", ["old"], FOR_EVER)
 
 
-async def test_a_tick_that_runs(diary: Diary):
-    await diary.register()
-    await diary.server.jobs.beat(["r"], ttl=10, meta={})
+async def test_a_tick_that_runs(recorder: Recorder):
+    await recorder.register()
+    await recorder.server.jobs.beat(["r"], ttl=10, meta={})
     facts: dict[str, Any] = {"run": run(2, options='{"rerun":false}'), "run_line": line("ran", 15)}
     lines = (line("missed", 14, "late", ticks=2),)
-    entry = await diary.commit(writes=moves(15), tick=15, start_on="r", lines=lines, **facts)
+    entry = await recorder.commit(writes=moves(15), tick=15, start_on="r", lines=lines, **facts)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", "done")
     assert (entry.seen, entry.tick, entry.number) == (10, 15, 2)
     assert (entry.job, entry.replica, entry.again) == ("c2", "r", False)
     assert entry.fence > 0
     assert entry.lines == [("missed", "late", 13, 14, 2), ("ran", "", 15, 15, 1)]
-    assert diary.history.entries[-1].what == "claimed"
+    assert recorder.history.entries[-1].what == "claimed"
 
 
-async def test_a_repeat(diary: Diary):
-    await diary.register()
+async def test_a_repeat(recorder: Recorder):
+    await recorder.register()
     facts: dict[str, Any] = {"id": "c2", "run": run(2), "run_line": line("ran", 15), "tick": 15}
-    await diary.commit(writes=moves(15), **facts)
-    entry = await diary.commit(writes=moves(15), expects="another", **facts)
+    await recorder.commit(writes=moves(15), **facts)
+    entry = await recorder.commit(writes=moves(15), expects="another", **facts)
     assert (entry.what, entry.outcome, entry.ok, entry.job) == ("moved", "done", True, "")
 
 
-async def test_a_trigger(diary: Diary):
-    await diary.register()
+async def test_a_trigger(recorder: Recorder):
+    await recorder.register()
     facts: dict[str, Any] = {"run": run(2), "run_line": line("ran", 15, "triggered"), "tick": 15}
-    entry = await diary.commit(writes=moves(10), **facts)
+    entry = await recorder.commit(writes=moves(10), **facts)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "trigger", "done")
     assert (entry.seen, entry.tick, entry.job, entry.again) == (0, 15, "c2", True)
 
 
-async def test_a_tick_that_is_paused(diary: Diary):
-    await diary.register()
+async def test_a_tick_that_is_paused(recorder: Recorder):
+    await recorder.register()
     lines = (line("missed", 14, "late"), line("skipped", 15, "paused"))
-    entry = await diary.commit(writes=moves(15), lines=lines)
+    entry = await recorder.commit(writes=moves(15), lines=lines)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", "skipped")
     assert (entry.detail, entry.seen, entry.tick, entry.number) == ("paused", 10, 15, 1)
 
 
-async def test_ticks_that_are_only_passed(diary: Diary):
-    await diary.register()
-    entry = await diary.commit(writes=moves(15), lines=(line("missed", 15, "late", ticks=3),))
+async def test_ticks_that_are_only_passed(recorder: Recorder):
+    await recorder.register()
+    entry = await recorder.commit(writes=moves(15), lines=(line("missed", 15, "late", ticks=3),))
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "", "done")
     assert (entry.tick, entry.number) == (15, 3)
 
@@ -144,10 +144,10 @@ async def test_ticks_that_are_only_passed(diary: Diary):
         (Room(0, "r"), "held", "per_replica"),
     ],
 )
-async def test_a_tick_without_room(diary: Diary, room: Room, outcome: str, detail: str):
-    await diary.register()
+async def test_a_tick_without_room(recorder: Recorder, room: Room, outcome: str, detail: str):
+    await recorder.register()
     facts: dict[str, Any] = {"run": run(2), "run_line": line("ran", 15), "tick": 15}
-    entry = await diary.commit(writes=moves(15), rooms=(room,), **facts)
+    entry = await recorder.commit(writes=moves(15), rooms=(room,), **facts)
     assert (entry.what, entry.answer, entry.outcome) == ("moved", "run", outcome)
     assert (entry.detail, entry.tick, entry.job) == (detail, 15, "")
 
@@ -156,18 +156,18 @@ async def test_a_tick_without_room(diary: Diary, room: Room, outcome: str, detai
     ("facts", "outcome"),
     [({"expects": "another"}, "stale"), ({"not_before": EPOCH + 1}, "early")],
 )
-async def test_a_refusal(diary: Diary, facts: dict[str, Any], outcome: str):
-    await diary.register()
+async def test_a_refusal(recorder: Recorder, facts: dict[str, Any], outcome: str):
+    await recorder.register()
     moved = {"run": run(2), "run_line": line("ran", 15), "tick": 15}
-    entry = await diary.commit(writes=moves(15), **moved, **facts)
+    entry = await recorder.commit(writes=moves(15), **moved, **facts)
     assert (entry.what, entry.outcome, entry.job) == ("moved", outcome, "")
-    entry = await diary.commit(writes=moves(15), **facts)
+    entry = await recorder.commit(writes=moves(15), **facts)
     assert (entry.what, entry.outcome) == ("refused commit", outcome)
 
 
-async def test_silence_that_was_looked_at(diary: Diary):
-    await diary.register()
-    entry = await diary.register(silent_for=60.0)
+async def test_silence_that_was_looked_at(recorder: Recorder):
+    await recorder.register()
+    entry = await recorder.register(silent_for=60.0)
     assert (entry.what, entry.outcome, entry.ids) == ("refused commit", "stale", ["t"])
 
 
@@ -182,38 +182,40 @@ async def test_silence_that_was_looked_at(diary: Diary):
     ],
 )
 @pytest.mark.parametrize("name", ["t", "*"])
-async def test_a_pause(diary: Diary, name: str, was: Any, now: Any, what: str, until: int):
+async def test_a_pause(recorder: Recorder, name: str, was: Any, now: Any, what: str, until: int):
     definition = CHARTER if name == "t" else ""
     first = Write(name, standing(10, freeze=was), ruler="", definition=definition)
-    await diary.server.schedules.commit([Commit(id="c0", name=name, writes=(first,))])
+    await recorder.server.schedules.commit([Commit(id="c0", name=name, writes=(first,))])
     write = Write(name, standing(10, freeze=now), ruler="")
-    entry = await diary.commit(name=name, writes=(write,))
+    entry = await recorder.commit(name=name, writes=(write,))
     assert (entry.what, entry.key, entry.tick) == (what, name, until)
 
 
-async def test_a_cursor_that_goes_back(diary: Diary):
-    await diary.register()
-    entry = await diary.commit(writes=moves(5))
+async def test_a_cursor_that_goes_back(recorder: Recorder):
+    await recorder.register()
+    entry = await recorder.commit(writes=moves(5))
     assert (entry.what, entry.seen, entry.tick) == ("reset", 10, 5)
 
 
-async def test_a_schedule_that_is_forgotten(diary: Diary):
-    await diary.register()
-    entry = await diary.commit(writes=(Write("t", None),))
+async def test_a_schedule_that_is_forgotten(recorder: Recorder):
+    await recorder.register()
+    entry = await recorder.commit(writes=(Write("t", None),))
     assert (entry.what, entry.key) == ("forgotten", "t")
 
 
-async def test_a_refusal_that_changes_something(diary: Diary, monkeypatch: pytest.MonkeyPatch):
-    await diary.register()
+async def test_a_refusal_that_changes_something(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    await recorder.register()
 
     def overwrite(commit: Commit, now: int) -> None:
         del commit, now
-        diary.server.data.schedules["t"].standing = standing(12)
+        recorder.server.data.schedules["t"].standing = standing(12)
 
-    monkeypatch.setattr(diary.server.schedules, "_repeated", overwrite)
-    before = len(diary.history.entries)
-    await diary.server.schedules.commit(
+    monkeypatch.setattr(recorder.server.schedules, "_repeated", overwrite)
+    before = len(recorder.history.entries)
+    await recorder.server.schedules.commit(
         [Commit(id="x", name="t", expects=(Expected("t", "another"),))]
     )
-    told = [entry.what for entry in diary.history.entries[before:]]
+    told = [entry.what for entry in recorder.history.entries[before:]]
     assert told == ["changed by a refusal", "refused commit"]

@@ -8,7 +8,8 @@ import pytest
 
 from tenure import Tenure
 from tenure.core.schedules.registration import Registration
-from tenure.runtime.timers.scheduling import Scheduling, read_schedules
+from tenure.runtime.timers.scheduling import Scheduling
+from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
 from tenure.testing import FaultyStore, ManualClock
@@ -67,7 +68,7 @@ async def test_a_worker_whose_record_came_back_goes_on(store, clock):
             assert (await job.refresh()).state == "succeeded"
 
 
-class Meanwhile(FaultyStore):
+class InterruptedRead(FaultyStore):
     """Something else happens right after a look at schedules: the first one, or a later one."""
 
     def __init__(
@@ -100,7 +101,7 @@ async def successors(store: MemoryStore) -> dict[str, str]:
 
 async def test_a_new_name_takes_over_a_former_one_that_came_while_it_looked(store):
     """Both ticked until the next declaration."""
-    slow = Meanwhile(store, lambda: register(store, "old"))
+    slow = InterruptedRead(store, lambda: register(store, "old"))
     await Scheduling(slow).register([registration("new", "old")])
     assert await successors(store) == {"new": "", "old": "new"}
 
@@ -110,7 +111,7 @@ async def test_a_former_name_yields_to_a_successor_that_is_declared_while_it_loo
     await register(store, "new", "old")
     await clock.advance(100)
     # The second look is the one at its successor.
-    slow = Meanwhile(store, lambda: store.schedules.declare([("new", "of new")]), look=2)
+    slow = InterruptedRead(store, lambda: store.schedules.declare([("new", "of new")]), look=2)
     [registered] = await Scheduling(slow).register([registration("old")])
     assert registered.ruler == ""
     assert await successors(store) == {"new": "", "old": "new"}
@@ -142,7 +143,7 @@ async def test_a_pause_that_ended_under_a_forgotten_name_does_not_come_back(stor
 async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, clock):
     await register(store, "timer")
     await clock.advance(100)
-    slow = Meanwhile(store, lambda: store.schedules.declare([("timer", "of timer")]))
+    slow = InterruptedRead(store, lambda: store.schedules.declare([("timer", "of timer")]))
     assert await Scheduling(slow).forget(idle=50) == 0
     assert await successors(store) == {"timer": ""}
 
@@ -152,6 +153,6 @@ async def test_a_former_name_is_kept_if_its_successor_comes_while_somebody_tidie
     await register(store, "new", "old")
     await clock.advance(100)
     assert await Scheduling(store).forget(idle=50) == 1
-    slow = Meanwhile(store, lambda: register(store, "new"))
+    slow = InterruptedRead(store, lambda: register(store, "new"))
     assert await Scheduling(slow).forget(idle=50) == 0
     assert await successors(store) == {"new": "", "old": "new"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sim.checks.http import check_http
-from tests.sim.entries import entry
+from tests.sim.entry_builders import entry
 from tests.sim.history import Entry
 
 

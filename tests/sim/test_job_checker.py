@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.sim.checks.jobs import check_jobs
-from tests.sim.entries import SECOND, entry, of_job, recovered, settled
+from tests.sim.entry_builders import SECOND, entry, of_job, recovered, settled
 from tests.sim.history import Entry
 
 BEGIN = [
@@ -21,7 +21,7 @@ BEGIN = [
 def claimed(
     at: float, fence: int, attempt: int = 1, replica: str = "r", no: int = 1
 ) -> list[Entry]:
-    asked = entry(at, "asked", replica=replica, number=no, ok=True, ids=["j"])
+    asked = entry(at, "claim call", replica=replica, number=no, ok=True, ids=["j"])
     return [asked, of_job(at, "claimed", fence, replica=replica, attempt=attempt)]
 
 
@@ -39,7 +39,7 @@ def failed_and_retried(at: float, fence: int, attempt: int) -> list[Entry]:
 
 
 def effect(at: float, fence: int, *, ok: bool = True) -> Entry:
-    return entry(at, "effect", by="sink", key="j", fence=fence, ok=ok)
+    return entry(at, "effect", by="resource", key="j", fence=fence, ok=ok)
 
 
 def ended(attempt: int = 1, *, failures: int = 0, losses: int = 0) -> Entry:
@@ -60,7 +60,7 @@ def after_a_step(seconds: float, entries: list[Entry]) -> list[Entry]:
     ]
 
 
-BEATEN = entry(4, "beaten", replica="r", ttl=100, ok=True)
+BEATEN = entry(4, "beat", replica="r", ttl=100, ok=True)
 RETRIED_LATER = [*claimed(2, 3), settled(3, 3, "retry", seconds=20)]
 AGAIN = [*claimed(24, 5, 2, no=2), effect(25, 5), settled(26, 5)]
 
@@ -68,7 +68,7 @@ ELSEWHERE = [*claimed(2, 5, replica="s"), *DONE[2:]]
 DECLARED_DEAD = entry(12, "declared dead", replica="r", seen=12 * SECOND)
 JOINED_AGAIN = entry(13, "joined", replica="r", ttl=10)
 
-RECOVERED = [*claimed(2, 3), entry(3, "copied"), *recovered(12), entry(13, "fell back")]
+RECOVERED = [*claimed(2, 3), entry(3, "copied"), *recovered(12), entry(13, "rolled back")]
 RECOVERED_AGAIN = recovered(12)[1]
 TAKEN_OVER = [*claimed(15, 5, 2, "s"), effect(16, 5), settled(17, 5), ended(2, losses=1)]
 
@@ -140,7 +140,7 @@ RIGHT_JOBS = {
         entry(2, "copied"),
         said(3, "finished", 3),
         settled(3, 3),
-        entry(4, "fell back"),
+        entry(4, "rolled back"),
         settled(5, 3, "handed back"),
         *claimed(5, 5, 2, no=2),
         *DONE[2:],
@@ -151,7 +151,7 @@ RIGHT_JOBS = {
         DECLARED_DEAD,
         entry(12, "removed", replica="r"),
         JOINED_AGAIN,
-        entry(14, "beaten", replica="r", ttl=10, ok=True),
+        entry(14, "beat", replica="r", ttl=10, ok=True),
         END,
     ],
     "recovered once more, after the store has lost that": [
@@ -244,12 +244,12 @@ WRONG_JOBS = {
     "a cancel that is forgotten": [
         *claimed(2, 5),
         of_job(3, "cancelled", answer="requested"),
-        entry(3, "beaten", replica="r", ttl=10, ok=True),
+        entry(3, "beat", replica="r", ttl=10, ok=True),
         effect(3, 5),
         settled(4, 5),
         END,
     ],
-    "the living called dead": [entry(2, "beaten", replica="r", ok=False), *DONE, END],
+    "the living called dead": [entry(2, "beat", replica="r", ok=False), *DONE, END],
     "the dead join": [*ELSEWHERE, DECLARED_DEAD, JOINED_AGAIN, END],
     "recovered from who came back to life with the store": [
         *RECOVERED,

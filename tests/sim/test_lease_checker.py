@@ -2,10 +2,10 @@
 
 import pytest
 
+from tests.sim.checks.critical_sections import check_sections
 from tests.sim.checks.effects import check_effects, check_once
 from tests.sim.checks.leases import check_leases
-from tests.sim.checks.sections import check_sections
-from tests.sim.entries import entry, granted, of_holder
+from tests.sim.entry_builders import entry, granted, of_holder
 from tests.sim.history import Entry
 
 
@@ -64,7 +64,7 @@ RIGHT = {
     "fallen back": [
         entry(0, "copied"),
         granted(1, "a", 1),
-        entry(2, "fell back"),
+        entry(2, "rolled back"),
         granted(3, "b", 2),
     ],
 }
@@ -140,7 +140,7 @@ def test_sections_of_holders_alone():
     late = [of("b", 2, "entered", 2), of("b", 4, "leaves", 2)]
     assert not check_sections([*first, of("b", 3, "entered", 2), of("b", 4, "leaves", 2)])
     assert len(check_sections([*first, *late])) == 1
-    assert not check_sections([*first, *late, of("a", 3.5, "told of a loss", 1)])
+    assert not check_sections([*first, *late, of("a", 3.5, "notified of loss", 1)])
     assert not check_sections(
         [first[0], Entry(at=1.5, by="world", what="crash", detail="a"), *late]
     )
@@ -160,14 +160,14 @@ def test_a_lease_that_lasts_is_given_to_nobody_else():
     def entered(by: str, at: float, fence: int, lasts: float) -> list[Entry]:
         return [of(by, at, "entered", fence), of(by, at, "acts", fence, lasts)]
 
-    first, told = entered("a", 1, 1, 3), of("a", 5, "told of a loss", 1)
+    first, told = entered("a", 1, 1, 3), of("a", 5, "notified of loss", 1)
     crash = Entry(at=1.5, by="world", what="crash", detail="a")
     for end in (told, crash):
         assert len(check_sections([*first, *entered("b", 2, 2, 3), end])) == 1
         assert not check_sections([*first, *entered("b", 4, 2, 3), end])
-    robbed = [*first, *entered("b", 2, 2, 3), told, of("b", 5, "told of a loss", 2)]
+    robbed = [*first, *entered("b", 2, 2, 3), told, of("b", 5, "notified of loss", 2)]
     assert len(check_sections(robbed)) == 1
-    late = [*entered("b", 2, 2, 0), of("b", 2, "sees a loss", 2)]
+    late = [*entered("b", 2, 2, 0), of("b", 2, "noticed loss", 2)]
     assert not check_sections([*first, *late, of("a", 3, "leaves", 1)])
     woken = [of("a", 5, "acts", 1, 0), told]
     assert not check_sections([*first, *entered("b", 4, 2, 3), *woken])
@@ -179,7 +179,10 @@ def test_effects():
     given = [granted(1, "a", 1), granted(2, "b", 2)]
 
     def effects(*fences: tuple[int, bool]) -> list[Entry]:
-        return [*given, *(entry(3, "effect", by="sink", key="k", fence=f, ok=o) for f, o in fences)]
+        return [
+            *given,
+            *(entry(3, "effect", by="resource", key="k", fence=f, ok=o) for f, o in fences),
+        ]
 
     assert not check_effects(effects((1, True), (2, True), (1, False), (2, True)))
     assert len(check_effects(effects((2, True), (1, True)))) == 1

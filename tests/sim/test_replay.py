@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.sim import __main__ as command
-from tests.sim import running
+from tests.sim import verdict
+from tests.sim.batches import SHARES, Batch, _batches, below_minimums
 from tests.sim.history import Entry, write_lines
-from tests.sim.many import SHARES, Batch, _batches, below_floors
-from tests.sim.running import SCENARIOS, planned, run
-from tests.sim.shorten import Cut, interpreter, shorten
+from tests.sim.runner import planned, run
+from tests.sim.scenarios.catalog import SCENARIOS
+from tests.sim.shorten import Replay, interpreter, shorten
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,18 +30,18 @@ def with_events(*kinds: str) -> int:
 def test_a_plan_is_shortened_to_what_it_needs():
     seed = with_events("crash", "pause")
 
-    def is_bad(cut: Cut) -> bool:
+    def is_bad(cut: Replay) -> bool:
         kinds = {event.what for event in cut.plan.events}
         return {"crash", "pause"} <= kinds
 
-    shortest = shorten(Cut(scenario="jobs", seed=seed), is_bad)
+    shortest = shorten(Replay(scenario="jobs", seed=seed), is_bad)
     assert sorted(event.what for event in shortest.plan.events) == ["crash", "pause"]
-    assert not shortest.plan.weather
+    assert not shortest.plan.call_faults
 
 
 def test_a_shortened_command_means_the_shortened_plan(tmp_path, capsys, monkeypatch):
     seed = with_events("crash", "pause")
-    cut = Cut(scenario="jobs", seed=seed, without=("pause",), dropped=(0,), until=4.0)
+    cut = Replay(scenario="jobs", seed=seed, without=("pause",), dropped=(0,), until=4.0)
     words = cut.command.partition(" -m tests.sim ")[2].replace("'", "").split()
     monkeypatch.setattr(sys, "argv", ["sim", *words, "--history", str(tmp_path / "lines")])
     assert command.main() == 0
@@ -52,10 +53,10 @@ def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
     def dislike(history: list[Entry]) -> list[str]:
         return [f"{entry.at} s: a crash" for entry in history if entry.what == "crash"]
 
-    monkeypatch.setattr(running, "check_told", dislike)
+    monkeypatch.setattr(verdict, "check_unexpected_errors", dislike)
     seed = next(seed for seed in range(100) if run(planned(seed, "locks")).wrong)
     wrong = run(planned(seed, "locks")).wrong
-    command._print_failure(Cut(scenario="locks", seed=seed), wrong, is_shortened=True)
+    command._print_failure(Replay(scenario="locks", seed=seed), wrong, is_shortened=True)
     said = capsys.readouterr().out
     replay = f"{interpreter()} -m tests.sim --scenario locks --seed {seed}"
     assert f"replay:    {replay}\n" in said
@@ -120,6 +121,6 @@ def test_a_part_of_all_runs_is_like_the_whole():
 
 def test_floors_need_enough_runs():
     few = {"jobs": Batch("jobs", runs=99)}
-    assert not below_floors(few)
+    assert not below_minimums(few)
     assert "too few of jobs to say whether enough went wrong" in command._verdict(few, 0, 0)
-    assert below_floors({"jobs": Batch("jobs", runs=100)})
+    assert below_minimums({"jobs": Batch("jobs", runs=100)})

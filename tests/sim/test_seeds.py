@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.rig.sizes import SIZE
+from tests.sim.batches import Batch, below_minimums, is_compared, run_batch
 from tests.sim.fleet import Fleet
-from tests.sim.floors import FLOORS, FLOORS_FROM
 from tests.sim.history import read_lines, write_lines
-from tests.sim.many import Batch, below_floors, is_compared, run_batch
+from tests.sim.minimums import MINIMUMS, RUNS_FOR_MINIMUMS
 from tests.sim.plan import FAULTS
-from tests.sim.running import SCENARIOS, Outcome, planned, run
+from tests.sim.runner import Outcome, planned, run
 from tests.sim.scenarios import jobs
-from tests.sim.shorten import Cut
+from tests.sim.scenarios.catalog import SCENARIOS
+from tests.sim.shorten import Replay
 
 ROOT = Path(__file__).parents[2]
 RUNS = {
@@ -43,18 +44,19 @@ def test_nothing_is_violated_and_enough_goes_wrong(scenario: str, part: int):
     for start in range(first, first + RUNS[scenario], 10):
         batch = run_batch(scenario, range(start, start + 10))
         assert not batch.failed, [
-            (Cut(scenario=scenario, seed=seed).command, *wrong[:3]) for seed, wrong in batch.failed
+            (Replay(scenario=scenario, seed=seed).command, *wrong[:3])
+            for seed, wrong in batch.failed
         ]
         everything.add(batch)
-    assert not below_floors({scenario: everything})
+    assert not below_minimums({scenario: everything})
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", RUNS)
 def test_without_faults_it_fails_on_its_floors(scenario: str):
-    batch = run_batch(scenario, range(FLOORS_FROM), faults=())
+    batch = run_batch(scenario, range(RUNS_FOR_MINIMUMS), faults=())
     assert not batch.failed
-    assert below_floors({scenario: batch})
+    assert below_minimums({scenario: batch})
 
 
 def open_loops() -> list[asyncio.AbstractEventLoop]:
@@ -80,31 +82,31 @@ def test_a_fault_that_does_not_come_true_is_missed(fault: str, some_locks: list[
     rest = [one for one in FAULTS if one != fault]
     without = [one for one in some_locks if one.plan == planned(one.plan.seed, "locks", rest)]
     many = Batch("locks", runs=1000)  # they stand for as many as rare faults need
-    for outcome in 10 * without[:FLOORS_FROM]:
+    for outcome in 10 * without[:RUNS_FOR_MINIMUMS]:
         many.counts.update(outcome.counts)
-    assert len(without) > FLOORS_FROM
-    assert [line for line in below_floors({"locks": many}) if f" runs with {fault} " in line]
+    assert len(without) > RUNS_FOR_MINIMUMS
+    assert [line for line in below_minimums({"locks": many}) if f" runs with {fault} " in line]
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("ahead", 1), ("back", -1)])
 def test_a_clock_that_is_never_set_in_one_direction_is_missed(direction: str, sign: int):
-    few = Batch("clocks", runs=FLOORS_FROM)  # they stand for that many
+    few = Batch("clocks", runs=RUNS_FOR_MINIMUMS)  # they stand for that many
     for plan in (planned(seed, "clocks") for seed in range(8)):
         other = plan.only([one.number for one in plan.events if sign * one.amount <= 0])
         few.counts.update(run(other).counts)
-    missed = "\n".join(below_floors({"clocks": few}))
+    missed = "\n".join(below_minimums({"clocks": few}))
     for what in ("steps", "claims after a step", "ticks after a step"):
         assert f" {what} {direction} in " in missed
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_fault_has_a_floor(scenario: str):
-    assert {f"runs with {fault}" for fault in FAULTS} <= FLOORS[scenario].keys()
+    assert {f"runs with {fault}" for fault in FAULTS} <= MINIMUMS[scenario].keys()
 
 
 @pytest.mark.parametrize("scenario", sorted(RUNS.keys() - {"locks", "leases"}))
 def test_steps_of_the_stores_clock_have_floors_in_both_directions(scenario: str):
-    assert {"steps ahead", "steps back"} <= FLOORS[scenario].keys()
+    assert {"steps ahead", "steps back"} <= MINIMUMS[scenario].keys()
 
 
 def test_every_fault_is_drawn_and_may_be_off():
@@ -120,8 +122,8 @@ def shape_of(scenario: str, seed: int) -> tuple[int, bool, int, bool]:
     fleet = Fleet(plan, SCENARIOS[scenario].program)
     SCENARIOS[scenario].begin(fleet)
     fleet.loop.close()
-    has_operator = "operator" in fleet.machines[0].memory
-    return plan.machines, plan.is_fair, jobs.loss_budget(plan), has_operator
+    has_operator = "operator" in fleet.machines[0].disk
+    return plan.machines, plan.is_mild, jobs.loss_budget(plan), has_operator
 
 
 @pytest.mark.parametrize(("scenario", "shapes"), [("leases", 12), ("jobs", 12), ("timers", 24)])
@@ -140,7 +142,7 @@ HASHES = """
 import sys
 from hashlib import sha256
 from tests.sim.history import write_lines
-from tests.sim.running import planned, run
+from tests.sim.runner import planned, run
 runs = {"locks": 30, "leases": 20, "jobs": 12, "fleet": 6, "clocks": 3, "timers": 6, "http": 6}
 for scenario, seeds in runs.items():
     for seed in range(seeds):

@@ -16,7 +16,7 @@ def history() -> History:
 @pytest.fixture
 async def server(history: History) -> Server:
     server = Server(StoreClock(lambda: 0.0), history)
-    server.diary.caller = "m0.1"
+    server.recorder.caller = "m0.1"
     await server.open()
     return server
 
@@ -25,7 +25,7 @@ async def test_a_replica_that_joins(server: Server, history: History):
     await server.jobs.beat(["r"], ttl=10, meta={})
     joined, beaten = history.entries
     assert (joined.what, joined.replica, joined.holder, joined.ttl) == ("joined", "r", "m0.1", 10)
-    assert (beaten.what, beaten.replica, beaten.ok, beaten.ids) == ("beaten", "r", True, [])
+    assert (beaten.what, beaten.replica, beaten.ok, beaten.ids) == ("beat", "r", True, [])
 
 
 async def test_the_dead_do_not_join(server: Server, history: History):
@@ -33,13 +33,13 @@ async def test_the_dead_do_not_join(server: Server, history: History):
     server.data.jobs.replicas["r"].dead = True
     await server.jobs.beat(["r"], ttl=10, meta={})
     [_, _, beaten] = history.entries
-    assert (beaten.what, beaten.ok) == ("beaten", False)
+    assert (beaten.what, beaten.ok) == ("beat", False)
 
 
 async def test_the_time_that_a_process_is_told(server: Server, history: History):
     pong = await server.ping()
     [told] = history.entries
-    assert (told.what, told.holder, told.now) == ("told the time", "m0.1", pong.now)
+    assert (told.what, told.holder, told.now) == ("read the time", "m0.1", pong.now)
 
 
 async def test_an_end_is_that_of_the_process_that_asks(server: Server, history: History):

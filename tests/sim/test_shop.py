@@ -3,12 +3,12 @@
 import pytest
 
 from tests.rig.sizes import SIZE
+from tests.sim.batches import Batch, below_minimums
 from tests.sim.checks.shop import check_shop
 from tests.sim.history import Entry, read_lines, write_lines
-from tests.sim.many import Batch, below_floors
-from tests.sim.running import Outcome, planned, run
+from tests.sim.runner import Outcome, planned, run
 from tests.sim.scenarios.shop_plan import flood_of, outage
-from tests.sim.shorten import Cut
+from tests.sim.shorten import Replay
 
 # An hour takes 5 s of a core, and half a minute with 10,000 jobs of one tenant.
 SEEDS = [2] if SIZE.name == "short" else [*range(40), 49, 99]
@@ -21,14 +21,14 @@ def hour(request: pytest.FixtureRequest) -> Outcome:
 
 @pytest.mark.timeout(300)
 def test_an_hour_of_the_shop_keeps_all_promises(hour: Outcome):
-    assert not hour.wrong, (Cut(scenario="shop", seed=hour.plan.seed).command, *hour.wrong[:5])
+    assert not hour.wrong, (Replay(scenario="shop", seed=hour.plan.seed).command, *hour.wrong[:5])
 
 
 @pytest.mark.timeout(300)
 def test_enough_goes_wrong_in_an_hour_of_the_shop(hour: Outcome):
     batch = Batch("shop", runs=1)
     batch.counts.update(hour.counts)
-    assert not below_floors({"shop": batch})
+    assert not below_minimums({"shop": batch})
     start, stop = outage(hour.plan.seed)
     failed = [entry.at for entry in hour.history if entry.detail == "ConnectionRefusedError"]
     assert stop - start == 600

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tenure.core.calendar.rules import Every
 from tenure.core.schedules.definition import Definition, RunOptions
 from tests.sim.checks.ticks import check_ticks
-from tests.sim.commits import FOR_EVER
-from tests.sim.entries import SECOND, entry
+from tests.sim.commit_entries import FOR_EVER
+from tests.sim.entry_builders import SECOND, entry
 from tests.sim.history import Entry
 
 
@@ -24,11 +24,11 @@ def declares(at: float, name: str = "t", by: str = "p", **facts: Any) -> Entry:
 
 
 def looked(at: float, by: str = "p") -> Entry:
-    return entry(at, "looked", holder=by)
+    return entry(at, "read schedules", holder=by)
 
 
 def told_the_time(at: float, by: str = "p") -> Entry:
-    return entry(at, "told the time", holder=by)
+    return entry(at, "read the time", holder=by)
 
 
 def registered(
@@ -154,9 +154,9 @@ RENAMED: dict[str, Any] = {"name": "u", "ids": ["t"]}
 OPTION: dict[str, Any] = {"detail": "second", "revision": 2}
 RULE: dict[str, Any] = {**OPTION, "answer": "every two seconds", "seconds": 2.0}
 
-EMPTIED, FELL_BACK = entry(2, "emptied"), entry(2, "fell back")
+EMPTIED, FELL_BACK = entry(2, "emptied"), entry(2, "rolled back")
 JOINED_ANEW = entry(2.4, "joined", replica="r", holder="p", ttl=10)
-BEAT = entry(10, "beaten", replica="r", ttl=10, ok=True)
+BEAT = entry(10, "beat", replica="r", ttl=10, ok=True)
 
 RIGHT = {
     "tick by tick": [*ONE, began(1, ONE[0]), settled(1, ONE[0]), *ran(2, 1, 2)],
@@ -479,12 +479,12 @@ def held(at: float, seen: float, tick: float, **facts: Any) -> Entry:
 
 
 def told(at: float, move: Entry, *in_the_way: str) -> Entry:
-    return entry(at, "told it is full", by="p", key="t", job=move.ids[0], ids=list(in_the_way))
+    return entry(at, "received full", by="p", key="t", job=move.ids[0], ids=list(in_the_way))
 
 
 HELD, HELD_AGAIN = held(2, 1, 2), held(2.5, 1, 2, ids=["t 2, again"])
 TOLD = told(2.1, HELD, "t 1")
-CANCELS = entry(2.1, "asks to cancel", by="p", ids=["t 1"])
+CANCELS = entry(2.1, "sent cancel", by="p", ids=["t 1"])
 NEWEST = {"overlap": "cancel_previous"}
 QUEUED = {"overlap": "queue_one"}
 EACH = {"each": "replica", "overlap": "skip"}

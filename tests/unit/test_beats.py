@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from tenure.core.jobs.records import CANCELS_MAX, Beat
+from tenure.core.jobs.replicas import CANCELS_MAX, Beat
 from tenure.runtime.replica.audit import Audit, CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after

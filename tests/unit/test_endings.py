@@ -3,8 +3,9 @@
 import pytest
 
 from tenure.core.jobs import endings
+from tenure.core.jobs.history import read_history
 from tenure.core.jobs.options import write_options
-from tenure.core.jobs.records import JobRecord, read_history
+from tenure.core.jobs.records import JobRecord
 
 
 def job(**details) -> JobRecord:

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from tenure.core.jobs.records import Claimed, JobRecord, Orphans
+from tenure.core.jobs.records import Claimed, JobRecord
+from tenure.core.jobs.replicas import Orphans
 from tenure.core.settings import Settings
 from tenure.runtime.supervised.messages import IsolationJoined, IsolationLeft
 from tenure.runtime.work.isolation import Isolation

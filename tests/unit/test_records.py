@@ -4,20 +4,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.core.jobs import records
+from tenure.core.jobs.history import HISTORY_MAX, AttemptLine, read_history, write_history
 from tenure.core.jobs.records import (
     BATCH_MAX,
-    CANCELS_MAX,
     COUNT_MAX,
-    HISTORY_MAX,
     PRIORITIES,
-    AttemptLine,
     Claimed,
     JobRecord,
     NewJob,
     Unique,
-    read_history,
-    write_history,
 )
+from tenure.core.jobs.replicas import CANCELS_MAX
 from tests.rig.endings import settlement
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)

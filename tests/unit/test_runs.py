@@ -1,6 +1,7 @@
 """How often a job has run: claims that started nothing do not count."""
 
-from tenure.core.jobs.records import AttemptLine, JobRecord, write_history
+from tenure.core.jobs.history import AttemptLine, write_history
+from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import numbered_history, runs_of
 from tenure.core.policy import UNKNOWN_TASK
 

@@ -1,6 +1,7 @@
 import pytest
 
-from tenure.core.jobs.records import JobRecord, Recovered
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.replicas import Recovered
 from tenure.core.jobs.states import FINISHED, MOVES, STATES, diagram, moves_from
 
 

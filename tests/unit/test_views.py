@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.core.jobs.records import AttemptLine
+from tenure.core.jobs.history import AttemptLine
 from tenure.core.jobs.view import as_datetime, waits_for_its_task
 from tenure.core.policy import UNKNOWN_TASK
 

@@ -19,7 +19,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
             loop.run(test(*arguments, **named), max_steps=100_000)
             assert loop.world.unfinished() == []
             assert [task for task in loop.world.tasks if _hides_an_error(task)] == []
-            assert loop.complaints == []
+            assert loop.errors == []
         finally:
             loop.close()
 

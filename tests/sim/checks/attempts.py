@@ -12,8 +12,8 @@ __all__ = ["Attempts"]
 class Attempts:
     """The last word of each handler."""
 
-    def __init__(self, blame: Callable[[Entry, str], None], tries: int) -> None:
-        self._blame = blame
+    def __init__(self, report: Callable[[Entry, str], None], tries: int) -> None:
+        self._report = report
         self._tries = tries
         self._said: dict[tuple[str, int], Entry] = {}
 
@@ -31,11 +31,11 @@ class Attempts:
         if said is None:
             return
         if (said.what == "finished") != (entry.outcome == "succeeded"):
-            self._blame(entry, f"its handler has {said.what}")
+            self._report(entry, f"its handler has {said.what}")
         is_last = failures + 1 >= self._tries or said.detail == "Reject"
         if entry.outcome == "failed" and not is_last:
-            self._blame(entry, f"{failures + 1} failures, and {self._tries} tries are allowed")
+            self._report(entry, f"{failures + 1} failures, and {self._tries} tries are allowed")
         if entry.outcome == "retry" and is_last:
-            self._blame(entry, f"{failures + 1} failures, or rejected: it must not be tried again")
+            self._report(entry, f"{failures + 1} failures, or rejected: it must not be tried again")
         if entry.outcome == "retry" and said.seconds not in (0.0, entry.seconds):
-            self._blame(entry, f"tried again after {entry.seconds} s, not after {said.seconds} s")
+            self._report(entry, f"tried again after {entry.seconds} s, not after {said.seconds} s")

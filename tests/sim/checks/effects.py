@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tests.sim.history import Entry
 
-__all__ = ["check_effects", "check_once", "check_told"]
+__all__ = ["check_effects", "check_once", "check_unexpected_errors"]
 
 
 def check_effects(history: Iterable[Entry]) -> list[str]:
@@ -39,7 +39,7 @@ def check_once(history: Iterable[Entry]) -> list[str]:
     ran: set[str] = set()
     wrong: list[str] = []
     for entry in history:
-        if entry.what in ("emptied", "fell back"):
+        if entry.what in ("emptied", "rolled back"):
             return wrong  # what the store has lost, it may do again
         if entry.what == "ran once" and entry.ok:
             if entry.key in ran:
@@ -48,8 +48,8 @@ def check_once(history: Iterable[Entry]) -> list[str]:
     return wrong
 
 
-def check_told(history: Iterable[Entry]) -> list[str]:
+def check_unexpected_errors(history: Iterable[Entry]) -> list[str]:
     """Return holders and processes that ended in a way nobody has told them to."""
     return [
-        f"{entry.at} s, {entry.by}: {entry.detail}" for entry in history if entry.what == "fell"
+        f"{entry.at} s, {entry.by}: {entry.detail}" for entry in history if entry.what == "raised"
     ]

@@ -14,7 +14,7 @@ __all__ = ["check_http"]
 _REUSED = "idempotency-key-reused"
 
 
-class _Told:
+class _Answers:
     """What clients were told so far."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _Told:
         self._got: list[Entry] = []
         self._finals: dict[str, Entry] = {}
 
-    def blame(self, entry: Entry, why: str) -> None:
+    def report(self, entry: Entry, why: str) -> None:
         self.wrong.append(
             f"{entry.at:.6f} s, {entry.by} for {entry.holder}: {entry.what} {entry.key} "
             f"job {entry.job} revision {entry.revision} {entry.outcome} {entry.answer}: {why}"
@@ -58,7 +58,7 @@ class _Told:
         for one in told:
             one.clear()
 
-    fell_back = emptied
+    rolled_back = emptied
 
     def inserted(self, entry: Entry) -> None:
         if self._has_lost and entry.job not in self._stored:
@@ -79,24 +79,24 @@ class _Told:
             return  # told by a producer, not by a client
         self._is_own(entry, self._owners.setdefault(entry.job, entry.holder))
         if entry.ids != [entry.job]:
-            self.blame(entry, f"it shows {entry.ids}")
+            self.report(entry, f"it shows {entry.ids}")
         if not self._counts(entry.job):
             return
         self._accepted.setdefault(entry.job, entry)
         key = entry.holder, entry.key
         first = self._of_key.setdefault(key, entry)
         if first.detail != entry.detail:
-            self.blame(entry, f"it was {first.detail} before, and is {entry.detail}")
+            self.report(entry, f"it was {first.detail} before, and is {entry.detail}")
         if first.number != entry.number:
-            self.blame(entry, f"it was asked for {first.number}, not for {entry.number}")
+            self.report(entry, f"it was asked for {first.number}, not for {entry.number}")
         if not entry.ok and key in self._new:
-            self.blame(entry, "it is new for the second time")
+            self.report(entry, "it is new for the second time")
         if not entry.ok:
             self._new.add(key)
 
     def refused(self, entry: Entry) -> None:
         if entry.detail == _REUSED and len(self._offered[entry.holder, entry.key]) == 1:
-            self.blame(entry, "nothing else was asked for under this key")
+            self.report(entry, "nothing else was asked for under this key")
         if entry.key and not self._has_lost:
             self._refused.append(entry)
 
@@ -104,7 +104,7 @@ class _Told:
 
     def _is_own(self, entry: Entry, owner: str | None) -> bool:
         if owner is not None and owner != entry.holder:
-            self.blame(entry, f"it is a job of {owner}")
+            self.report(entry, f"it is a job of {owner}")
         return owner == entry.holder
 
     def saw(self, entry: Entry) -> None:
@@ -115,14 +115,14 @@ class _Told:
             if other.at > entry.seconds:
                 continue
             if other.outcome in FINISHED and other.outcome != entry.outcome:
-                self.blame(entry, f"it was {other.outcome} at {other.at} s")
+                self.report(entry, f"it was {other.outcome} at {other.at} s")
             if entry.revision and other.revision > entry.revision:
-                self.blame(entry, f"it was at revision {other.revision} at {other.at} s")
+                self.report(entry, f"it was at revision {other.revision} at {other.at} s")
         self._seen[entry.job].append(entry)
 
     def denied(self, entry: Entry) -> None:
         if self._owners.get(entry.job) == entry.holder and self._counts(entry.job):
-            self.blame(entry, "it was accepted, and is gone")
+            self.report(entry, "it was accepted, and is gone")
 
     def paged(self, entry: Entry) -> None:
         for id_ in entry.ids:
@@ -130,7 +130,7 @@ class _Told:
         own = {one.job for one in self._accepted.values() if one.holder == entry.holder}
         known = {id_ for id_ in own if self._accepted[id_].at <= entry.seconds}
         if not known <= set(entry.ids):
-            self.blame(entry, f"{sorted(known - set(entry.ids))} are missing")
+            self.report(entry, f"{sorted(known - set(entry.ids))} are missing")
 
     def got(self, entry: Entry) -> None:
         self._is_own(entry, self._owners.get(entry.job))
@@ -146,26 +146,26 @@ class _Told:
     def streamed(self, entry: Entry) -> None:
         is_own = self._is_own(entry, self._owners.get(entry.job))
         if not entry.ok:
-            self.blame(entry, "it tells of another job")
+            self.report(entry, "it tells of another job")
         if not is_own or not self._counts(entry.job):
             return
         last = self._streamed.get((entry.by, entry.job))
         if last is not None and last.revision >= entry.revision:
-            self.blame(entry, f"revision {last.revision} was told before")
+            self.report(entry, f"revision {last.revision} was told before")
         if last is not None and last.outcome in FINISHED:
-            self.blame(entry, "something comes after the last event")
+            self.report(entry, "something comes after the last event")
         if (entry.outcome == "succeeded") != (entry.answer == "result"):
-            self.blame(entry, "the kind of the event is another")
+            self.report(entry, "the kind of the event is another")
         self._streamed[entry.by, entry.job] = entry
         self._seen[entry.job].append(entry)
 
     def closed(self, entry: Entry) -> None:
         if self._counts(entry.job) and not self._has_ended(entry.by, entry.job):
-            self.blame(entry, "told to stop before the last event")
+            self.report(entry, "told to stop before the last event")
 
     def reopened(self, entry: Entry) -> None:
         if self._counts(entry.job):
-            self.blame(entry, "who has seen the last event is given a stream again")
+            self.report(entry, "who has seen the last event is given a stream again")
 
     def _has_ended(self, client: str, job: str) -> bool:
         last = self._streamed.get((client, job))
@@ -188,7 +188,7 @@ class _Told:
         for one in self._refused:
             first = self._of_key.get((one.holder, one.key))
             if first is not None and first.number == one.number:
-                self.blame(one, f"this request has the job {first.job}")
+                self.report(one, f"this request has the job {first.job}")
         for key in sorted({key for _, key in self._offered if key}):
             asking = [numbers for (_, other), numbers in self._offered.items() if other == key]
             jobs = [id_ for id_, one in self._finals.items() if one.number in set.union(*asking)]
@@ -199,24 +199,24 @@ class _Told:
         for id_, accepted in self._accepted.items():
             final = self._finals.get(id_)
             if final is None or final.number != accepted.number:
-                self.blame(accepted, f"in the end it is {final}")
+                self.report(accepted, f"in the end it is {final}")
         for id_, seen in self._seen.items():
             for one in seen:
                 final = self._finals.get(id_)
                 if one.outcome in FINISHED and (final is None or final.outcome != one.outcome):
-                    self.blame(one, f"in the end it is {final}")
+                    self.report(one, f"in the end it is {final}")
         for one in self._got:
             final = self._finals.get(one.job)
             has_succeeded = final is not None and final.outcome == "succeeded"
             if has_succeeded != (one.answer == "200") or one.answer == "not-ready":
-                self.blame(one, f"in the end it is {final}")
+                self.report(one, f"in the end it is {final}")
             if final is not None and final.number != one.number:
-                self.blame(one, f"the result of {one.number}, and it does {final.number}")
+                self.report(one, f"the result of {one.number}, and it does {final.number}")
 
 
 _STEPS = (
     "emptied",
-    "fell_back",
+    "rolled_back",
     "inserted",
     "offered",
     "accepted",
@@ -245,7 +245,7 @@ def check_http(history: Iterable[Entry]) -> list[str]:
     Once the store has lost writes, this holds for the jobs that it was given since then; of all
     others only their owners are looked at.
     """
-    told = _Told()
+    told = _Answers()
     steps = {name.replace("_", " "): getattr(told, name) for name in _STEPS}
     is_finished = False
     for entry in history:

@@ -85,12 +85,12 @@ class _Stored:
 class _Jobs:
     def __init__(self, loss_budget: int, tries: int) -> None:
         self._loss_budget = loss_budget
-        self._attempts = Attempts(self.blame, tries)
+        self._attempts = Attempts(self.report, tries)
         self.stored = _Stored()
         self.wrong: list[str] = []
         self.lost_jobs = 0
         self._copy = _Stored()
-        self._asked = Entry(at=0, by="", what="")
+        self._claim_call = Entry(at=0, by="", what="")
         self._may_claim = False
         self._highest: dict[str, int] = {}
         self._claims: dict[tuple[str, int], int] = {}
@@ -109,10 +109,10 @@ class _Jobs:
         """What the store has lost."""
         self._declared_dead: set[str] = set()
         """All replicas that ever were, also if the store has lost that."""
-        self._fell_back = 0
+        self._rolled_back_at = 0
         """When the store last did, by its clock."""
 
-    def blame(self, entry: Entry, why: str) -> None:
+    def report(self, entry: Entry, why: str) -> None:
         whose = f"replica {entry.replica[:8]}" if entry.replica else f"by {entry.holder}"
         self.wrong.append(
             f"{entry.at:.6f} s, {entry.by}: {entry.what} job {entry.job} {whose} "
@@ -122,7 +122,7 @@ class _Jobs:
     def move(self, entry: Entry, job: _Job, call: str) -> None:
         end = _ENDS.get((call, job.state))
         if end is None:
-            self.blame(entry, f"nobody can {call} a job that is {job.state}")
+            self.report(entry, f"nobody can {call} a job that is {job.state}")
             return
         job.state = end
         if end != "running":
@@ -133,21 +133,21 @@ class _Jobs:
 
     def joined(self, entry: Entry) -> None:
         if entry.replica in self.stored.dead:
-            self.blame(entry, "the dead live")
+            self.report(entry, "the dead live")
         ttl = round(entry.ttl * 1e6)
         known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
         known.renewed, known.ttl, known.heard = entry.now, ttl, entry.at
 
-    def beaten(self, entry: Entry) -> None:
+    def beat(self, entry: Entry) -> None:
         known = self.stored.replicas.get(entry.replica)
         if (known is not None) != entry.ok:
-            self.blame(entry, "it is taken for dead, or the dead live")
+            self.report(entry, "it is taken for dead, or the dead live")
         if known is not None:
             known.renewed, known.ttl, known.heard = entry.now, round(entry.ttl * 1e6), entry.at
             self._postpone(entry)
             cancels = [id_ for id_, job in self._held(entry.replica) if job.cancelling]
             if entry.ok and sorted(cancels) != entry.ids:
-                self.blame(entry, f"it is told to cancel {entry.ids}, not {cancels}")
+                self.report(entry, f"it is told to cancel {entry.ids}, not {cancels}")
         for one in self.stored.replicas.values():
             one.has_expired(entry.now)  # whoever beats looks at all of them, and cuts them short
         unfinished = self.stored.unfinished = {
@@ -168,18 +168,18 @@ class _Jobs:
         self.stored.dead.add(entry.replica)
         self._declared_dead.add(entry.replica)
         if known is None:
-            self.blame(entry, "it was not known")
+            self.report(entry, "it was not known")
         elif not entry.ok:  # not by itself, nor by its supervisor
             if not known.has_expired(entry.now, entry.seen):
-                self.blame(entry, "it lives")
+                self.report(entry, "it lives")
             silence = entry.at - known.heard
             if silence < _SILENCE * known.ttl / 1e6:
-                self.blame(entry, f"it was heard of {silence:.3f} s ago")
+                self.report(entry, f"it was heard of {silence:.3f} s ago")
 
     def removed(self, entry: Entry) -> None:
         self.stored.dead.discard(entry.replica)
         if held := self._held(entry.replica):
-            self.blame(entry, f"{held} were left with it")
+            self.report(entry, f"{held} were left with it")
 
     def _held(self, replica: str) -> list[tuple[str, _Job]]:
         jobs = self.stored.unfinished.items()
@@ -196,49 +196,49 @@ class _Jobs:
             may_last = entry.kept or self._was_set_back
             finished = known is not None and known.state in FINISHED and not may_last
             if known is None or finished or known.key != entry.key:
-                self.blame(entry, "it does not have that key")
+                self.report(entry, "it does not have that key")
             return
         if known is not None:
             return
         other = stored.jobs.get(stored.keys.get(entry.key, ""))
         if entry.key and other is not None and (entry.kept or other.state not in FINISHED):
-            self.blame(entry, f"{stored.keys[entry.key]} has its key {entry.key!r}")
+            self.report(entry, f"{stored.keys[entry.key]} has its key {entry.key!r}")
         if not entry.key and self._numbers.setdefault(entry.number, entry.job) != entry.job:
-            self.blame(entry, f"this was stored before as {self._numbers[entry.number]}")
+            self.report(entry, f"this was stored before as {self._numbers[entry.number]}")
         stored.keys[entry.key] = entry.job
         job = _Job("waiting", entry.now, entry.key, round(entry.ttl * 1e6))
         job.wait(entry.now, entry.seconds)
         stored.jobs[entry.job] = stored.unfinished[entry.job] = job
 
-    def asked(self, entry: Entry) -> None:
-        self._asked = entry
+    def claim_call(self, entry: Entry) -> None:
+        self._claim_call = entry
         known = self.stored.replicas.get(entry.replica)
         if (known is not None) != entry.ok:
-            self.blame(entry, "it is taken for dead, or the dead claim")
+            self.report(entry, "it is taken for dead, or the dead claim")
         self._may_claim = False
         if known is not None and entry.number > known.claim_no:
             self._may_claim = not known.has_expired(entry.now)
             known.claim_no = entry.number if self._may_claim else known.claim_no
 
     def claimed(self, entry: Entry) -> None:
-        number = self._asked.number
+        number = self._claim_call.number
         job = self.stored.jobs.get(entry.job)
         replica = self.stored.replicas.get(entry.replica)
         if job is None or replica is None:
-            self.blame(entry, "there is no such job or replica")
+            self.report(entry, "there is no such job or replica")
             return
         if job.state == "running" and job.fence == entry.fence:
             if (job.replica, job.claim_no) != (entry.replica, number):
-                self.blame(entry, f"it runs on {job.replica[:8]}, by claim {job.claim_no}")
+                self.report(entry, f"it runs on {job.replica[:8]}, by claim {job.claim_no}")
             return
         if not self._may_claim:
-            self.blame(entry, f"this replica has expired, or claim {number} was answered before")
+            self.report(entry, f"this replica has expired, or claim {number} was answered before")
         if job.since is not None and job.due > entry.now:
-            self.blame(entry, f"it is due {job.due - entry.now} us later")
+            self.report(entry, f"it is due {job.due - entry.now} us later")
         if entry.fence <= self._highest.get(entry.job, 0):
-            self.blame(entry, f"an earlier fence was {self._highest[entry.job]}")
+            self.report(entry, f"an earlier fence was {self._highest[entry.job]}")
         if entry.attempt != job.attempt + 1:
-            self.blame(entry, f"attempt {entry.attempt} follows {job.attempt}")
+            self.report(entry, f"attempt {entry.attempt} follows {job.attempt}")
         self.move(entry, job, "claim")
         job.replica, job.claim_no, job.fence = entry.replica, number, entry.fence
         job.attempt = entry.attempt
@@ -251,24 +251,24 @@ class _Jobs:
         is_current = job is not None and job.state == "running" and job.fence == entry.fence
         if job is None or entry.answer == "lost":
             if is_current or entry.answer != "lost":
-                self.blame(entry, "that is not so")
+                self.report(entry, "that is not so")
             return
         if entry.answer == "repeated":
             if job.settled != (entry.fence, entry.outcome):
-                self.blame(entry, f"the last end was {job.settled}")
+                self.report(entry, f"the last end was {job.settled}")
             return
         if not is_current:
-            self.blame(entry, f"it is {job.state} under fence {job.fence}")
+            self.report(entry, f"it is {job.state} under fence {job.fence}")
             return
         if (entry.job, entry.fence) in self._settled:
-            self.blame(entry, "this fence was settled before")
+            self.report(entry, "this fence was settled before")
         self._settled.add((entry.job, entry.fence))
         self._attempts.settled(entry, job.failures)
         job.settled = entry.fence, entry.outcome
         job.failures += entry.outcome in ("failed", "retry")
         returns = entry.outcome in ("retry", "handed back")
         if (entry.answer == "cancelled") != (returns and job.cancelling):
-            self.blame(entry, f"a cancel is pending: {job.cancelling}")
+            self.report(entry, f"a cancel is pending: {job.cancelling}")
         if returns:
             job.wait(entry.now, entry.seconds)
         self.move(entry, job, "stop" if returns and job.cancelling else _CALLS[entry.outcome])
@@ -277,27 +277,27 @@ class _Jobs:
         job = self.stored.jobs.get(entry.job)
         is_current = job is not None and job.state == "running" and job.fence == entry.fence
         if is_current != entry.ok:
-            self.blame(entry, "a note of a stale attempt, or a good one refused")
+            self.report(entry, "a note of a stale attempt, or a good one refused")
 
     def recovered(self, entry: Entry) -> None:
         job = self.stored.jobs.get(entry.job)
         if job is None or (job.replica, job.fence) != (entry.replica, entry.fence):
-            self.blame(entry, "it did not run there")
+            self.report(entry, "it did not run there")
             return
         overdue = job.deadline is not None and job.deadline + entry.seconds * 1e6 <= entry.seen
         # A settlement whose reply was lost is sent again, also if the store fell back meanwhile.
-        was_dead = entry.replica in self._declared_dead and entry.seen <= self._fell_back
+        was_dead = entry.replica in self._declared_dead and entry.seen <= self._rolled_back_at
         if entry.replica not in self.stored.dead and not overdue and not was_dead:
-            self.blame(entry, "its replica lives")
+            self.report(entry, "its replica lives")
         if (entry.job, entry.fence) in self._settled:
-            self.blame(entry, "this fence was settled before")
+            self.report(entry, "this fence was settled before")
         self._settled.add((entry.job, entry.fence))
         job.settled = entry.fence, "lost"
         job.losses += 1
         if (entry.outcome == "failed") != (job.losses > self._loss_budget) and not job.cancelling:
-            self.blame(entry, f"lost {job.losses} times, and {self._loss_budget} are allowed")
+            self.report(entry, f"lost {job.losses} times, and {self._loss_budget} are allowed")
         if entry.number != job.losses:
-            self.blame(entry, f"it was lost {job.losses} times")
+            self.report(entry, f"it was lost {job.losses} times")
         job.wait(entry.now, entry.ttl)
         self.move(entry, job, _RECOVERED[entry.outcome])
 
@@ -305,14 +305,14 @@ class _Jobs:
         job = self.stored.jobs.get(entry.job)
         if job is None or job.state in FINISHED:
             if entry.answer != ("" if job is None else "finished"):
-                self.blame(entry, "there is nothing to cancel")
+                self.report(entry, "there is nothing to cancel")
         elif job.state == "running":
             job.cancelling = True
             if entry.answer != "requested":
-                self.blame(entry, "it runs")
+                self.report(entry, "it runs")
         else:
             if entry.answer != "cancelled":
-                self.blame(entry, "it waits")
+                self.report(entry, "it waits")
             self.move(entry, job, "cancel")
 
     # What the store loses.
@@ -328,8 +328,8 @@ class _Jobs:
     def copied(self, _: Entry) -> None:
         self._copy = deepcopy(self.stored)
 
-    def fell_back(self, entry: Entry) -> None:
-        self._fell_back = entry.now
+    def rolled_back(self, entry: Entry) -> None:
+        self._rolled_back_at = entry.now
         self._forgotten |= set(self.stored.jobs) - set(self._copy.jobs)
         self.stored, self._copy = self._copy, _Stored()
         self._settled.clear()  # what was settled since may be settled again
@@ -347,14 +347,14 @@ class _Jobs:
     def began(self, entry: Entry) -> None:
         attempt = entry.job, entry.fence
         if attempt not in self._claims:
-            self.blame(entry, "nobody claimed it")
+            self.report(entry, "nobody claimed it")
         if attempt in self._began:
-            self.blame(entry, "this attempt began twice")
+            self.report(entry, "this attempt began twice")
         self._began.add(attempt)
         saved = self._saved.get(entry.job)
         # Who was paused between its claim and its beginning cannot know what came after it.
         if saved is not None and saved.fence < entry.fence and saved.detail != entry.detail:
-            self.blame(entry, f"{saved.detail!r} was saved, and {entry.detail!r} found")
+            self.report(entry, f"{saved.detail!r} was saved, and {entry.detail!r} found")
         self._begin_alone(entry)
 
     def _begin_alone(self, entry: Entry) -> None:
@@ -362,7 +362,7 @@ class _Jobs:
         running = self._running[entry.by]
         running.add((entry.job, entry.fence))
         if len(running) > 1 and max(self._claims.get(one, 0) for one in running) >= _SUSPICIOUS:
-            self.blame(entry, "a job that was lost too often does not run alone")
+            self.report(entry, "a job that was lost too often does not run alone")
 
     def ended(self, entry: Entry) -> None:
         self._running[entry.by].discard((entry.job, entry.fence))
@@ -380,20 +380,20 @@ class _Jobs:
         job = self.stored.jobs.pop(entry.job, None)
         self._accepted.pop(entry.job, None)
         if job is None or job.state != entry.outcome:
-            self.blame(entry, f"it should be {'absent' if job is None else job.state}")
+            self.report(entry, f"it should be {'absent' if job is None else job.state}")
         elif (entry.attempt, entry.failures, entry.losses) != (
             job.attempt,
             job.failures,
             job.losses,
         ):
-            self.blame(entry, f"{entry} has counted otherwise than {job}")
+            self.report(entry, f"{entry} has counted otherwise than {job}")
         if entry.number not in self._offered:
-            self.blame(entry, f"nobody asked for number {entry.number}")
+            self.report(entry, f"nobody asked for number {entry.number}")
         if entry.outcome not in FINISHED:
-            self.blame(entry, "it has no end")
+            self.report(entry, "it has no end")
         # A store that fell back may let an older attempt end than the one that was last to write.
         if entry.outcome == "succeeded" and self._effects.get(entry.job, 0) < entry.fence:
-            self.blame(entry, "it has succeeded without an effect")
+            self.report(entry, "it has succeeded without an effect")
 
     def end(self) -> None:
         """Look for what is missing; only what the store has lost may be."""
@@ -401,7 +401,7 @@ class _Jobs:
             if id_ in self._forgotten:
                 self.lost_jobs += 1
             else:
-                self.blame(entry, "it was accepted, and is gone")
+                self.report(entry, "it was accepted, and is gone")
 
 
 def check_jobs(
@@ -434,11 +434,11 @@ def check_jobs(
 
 _STEPS = (
     "joined",
-    "beaten",
+    "beat",
     "declared_dead",
     "removed",
     "inserted",
-    "asked",
+    "claim_call",
     "claimed",
     "settled",
     "noted",
@@ -447,7 +447,7 @@ _STEPS = (
     "stepped",
     "emptied",
     "copied",
-    "fell_back",
+    "rolled_back",
     "offered",
     "accepted",
     "began",

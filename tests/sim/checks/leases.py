@@ -67,7 +67,7 @@ class _Leases:
         self.keys: dict[str, _Key] = {}
         self.wrong: list[str] = []
         self.expired = 0
-        self.left_behind: list[str] = []
+        self.unreleased: list[str] = []
         self.highest: dict[str, int] = {}
         """Never goes back, whatever the store loses."""
         self._copy: dict[str, _Key] = {}
@@ -84,14 +84,14 @@ class _Leases:
     def _settle(self, name: str, key: _Key, now: int) -> None:
         expired, left = key.settle(now)
         self.expired += expired
-        self.left_behind += [f"{name!r} of {holder[:8]}" for holder in left]
+        self.unreleased += [f"{name!r} of {holder[:8]}" for holder in left]
 
     def listed(self, entry: Entry) -> None:
         """Whoever lists leases sees, and removes, what has ended."""
         for name, key in self.keys.items():
             self._settle(name, key, entry.now)
 
-    def blame(self, entry: Entry, why: str) -> None:
+    def report(self, entry: Entry, why: str) -> None:
         holder = entry.holder[:8]
         self.wrong.append(
             f"{entry.at:.6f} s, {entry.by}: {entry.what} {entry.key!r} {holder} "
@@ -106,17 +106,17 @@ class _Leases:
         self._trust[entry.key, entry.fence] = entry.at + entry.ttl
         if held is not None:
             if held.fence != entry.fence:
-                self.blame(entry, f"it has it already, under fence {held.fence}")
+                self.report(entry, f"it has it already, under fence {held.fence}")
             held.since, held.ttl = entry.now, ttl
             return
         if not key.has_room(entry.holder, entry.limit):
-            self.blame(
+            self.report(
                 entry,
                 f"{len(key.holders)} hold it and {key.ahead_of(entry.holder)} wait before it, "
                 f"and the limit is {entry.limit}",
             )
         if entry.fence <= self.highest.get(entry.key, 0):
-            self.blame(entry, f"an earlier fence was {self.highest[entry.key]}")
+            self.report(entry, f"an earlier fence was {self.highest[entry.key]}")
         self.highest[entry.key] = max(entry.fence, self.highest.get(entry.key, 0))
         key.line.pop(entry.holder, None)
         key.holders[entry.holder] = _Record(entry.now, ttl, entry.limit, entry.fence, ttl)
@@ -124,9 +124,9 @@ class _Leases:
     def busy(self, entry: Entry) -> None:
         key = self.key(entry)
         if entry.holder in key.holders:
-            self.blame(entry, "it holds it")
+            self.report(entry, "it holds it")
         elif key.has_room(entry.holder, entry.limit):
-            self.blame(entry, "there is room for it")
+            self.report(entry, "there is room for it")
         if entry.ttl > 0:
             # Whoever asks again keeps its place.
             key.line[entry.holder] = _Record(entry.now, round(entry.ttl * 1e6), entry.limit)
@@ -134,9 +134,9 @@ class _Leases:
     def renewed(self, entry: Entry) -> None:
         held = self._held(entry)
         if entry.ok and held is None:
-            self.blame(entry, "it had ended, and was renewed")
+            self.report(entry, "it had ended, and was renewed")
         elif not entry.ok and held is not None:
-            self.blame(entry, "it was not renewed although it lives")
+            self.report(entry, "it was not renewed although it lives")
         if entry.ok and held is not None:
             held.since, held.ttl = entry.now, round(entry.ttl * 1e6)
             self._trust[entry.key, entry.fence] = entry.at + entry.ttl
@@ -144,9 +144,9 @@ class _Leases:
     def released(self, entry: Entry) -> None:
         held = self._held(entry)
         if entry.ok and held is None:
-            self.blame(entry, "there was nothing of its own to release")
+            self.report(entry, "there was nothing of its own to release")
         elif not entry.ok and held is not None:
-            self.blame(entry, "it was there, and is said not to have been")
+            self.report(entry, "it was there, and is said not to have been")
         key = self.key(entry)
         if held is not None:
             del key.holders[entry.holder]
@@ -156,7 +156,7 @@ class _Leases:
         if entry.ok and entry.detail in self._marks:
             return  # a repeat: nobody looks at the lease for that
         if entry.ok and self._held(entry) is None:
-            self.blame(entry, "marked under a lease that had ended")
+            self.report(entry, "marked under a lease that had ended")
         if entry.ok:
             self._marks.add(entry.detail)
 
@@ -173,7 +173,7 @@ class _Leases:
     def copied(self, _: Entry) -> None:
         self._copy = deepcopy(self.keys)
 
-    def fell_back(self, _: Entry) -> None:
+    def rolled_back(self, _: Entry) -> None:
         self._doubt()
         self.keys, self._copy = self._copy, {}
 
@@ -197,10 +197,10 @@ class _Leases:
         left = 0.0 if held is None else (held.since + held.ttl - entry.now) / 1e6
         if held is not None and held.fence == entry.fence and left > 0:
             if entry.seconds > left and not self._may_doubt(entry):
-                self.blame(entry, f"it trusts it for {entry.seconds} s; the store for {left} s")
+                self.report(entry, f"it trusts it for {entry.seconds} s; the store for {left} s")
         elif not self._may_doubt(entry):
             others = ", ".join(one[:8] for one in key.holders) or "nobody"
-            self.blame(entry, f"its lease has ended, and {others} has it")
+            self.report(entry, f"its lease has ended, and {others} has it")
 
     def _may_doubt(self, entry: Entry) -> bool:
         until = self._doubtful.get((entry.key, entry.fence))
@@ -213,7 +213,7 @@ class LeaseFindings(NamedTuple):
     wrong: list[str]
     expired: int
     """How many leases ended by themselves."""
-    left_behind: list[str]
+    unreleased: list[str]
     """Leases, and places in a line, that nobody gave back."""
 
 
@@ -236,7 +236,7 @@ def check_leases(history: Iterable[Entry]) -> LeaseFindings:
         "listed": model.listed,
         "emptied": model.emptied,
         "copied": model.copied,
-        "fell back": model.fell_back,
+        "rolled back": model.rolled_back,
         "stepped": model.stepped,
         "acts": model.acts,
     }
@@ -244,4 +244,4 @@ def check_leases(history: Iterable[Entry]) -> LeaseFindings:
         step = steps.get(entry.what)
         if step is not None:
             step(entry)
-    return LeaseFindings(model.wrong, model.expired, model.left_behind)
+    return LeaseFindings(model.wrong, model.expired, model.unreleased)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tenure.core.durations import micros
 from tests.sim.checks.rulers import Rulers
-from tests.sim.checks.runs import Say
-from tests.sim.commits import EVERYTHING, FOR_EVER
+from tests.sim.checks.runs import Report
+from tests.sim.commit_entries import EVERYTHING, FOR_EVER
 from tests.sim.history import Entry
 
 __all__ = ["Pauses"]
@@ -19,7 +19,7 @@ class Pauses:
     """What was asked for, and came of it."""
 
     rulers: Rulers
-    say: Say
+    report: Report
     asked: defaultdict[tuple[str, str, str], set[float]] = field(
         default_factory=lambda: defaultdict(set)
     )
@@ -35,18 +35,18 @@ class Pauses:
         lengths = self.asked[entry.holder, "pause", entry.key]
         right = {look + micros(length) for look in looks for length in lengths if length}
         if entry.tick not in (right | {FOR_EVER} if 0.0 in lengths else right):
-            self.say(entry, f"a pause of {sorted(lengths)} s was asked for")
+            self.report(entry, f"a pause of {sorted(lengths)} s was asked for")
         self._set(entry, entry.tick)
 
     def thawed(self, entry: Entry) -> None:
         """See to it that a pause ends when that was asked for, and not before."""
         is_asked = bool(self.asked[entry.holder, "resume", entry.key])
         if not is_asked or entry.tick not in self.rulers.told(entry.holder, entry.key):
-            self.say(entry, "nobody has asked for this end of a pause")
+            self.report(entry, "nobody has asked for this end of a pause")
         self._set(entry, entry.tick)
 
     def _set(self, entry: Entry, until: int) -> None:
-        self.rulers.wrote(entry.key)
+        self.rulers.mark_written(entry.key)
         if entry.key == EVERYTHING:
             self.rulers.stored.all_frozen_until = until
         # A name that was taken over can be frozen as well; its ticks are another's.
@@ -58,11 +58,11 @@ class Pauses:
         looks = self.rulers.told(entry.holder, entry.key)
         is_asked = bool(self.asked[entry.holder, "reset", entry.key])
         if not is_asked or entry.tick not in looks or entry.tick >= entry.seen:
-            self.say(entry, "nobody has asked for this cursor")
-        self.rulers.wrote(entry.key)
+            self.report(entry, "nobody has asked for this cursor")
+        self.rulers.mark_written(entry.key)
         timer = self.rulers.stored.timers.get(entry.key)
         if timer is None or timer.names[entry.key].cursor != entry.seen:
-            self.say(entry, "the cursor was elsewhere")
+            self.report(entry, "the cursor was elsewhere")
             return
         self.rulers.counts["resets"] += 1
         timer.names[entry.key].cursor = entry.tick

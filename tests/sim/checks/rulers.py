@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tenure.core.durations import micros
-from tests.sim.checks.known import Name, Ruler, Stored, Timer
 from tests.sim.checks.options import declared
-from tests.sim.checks.runs import Say
+from tests.sim.checks.runs import Report
+from tests.sim.checks.timer_model import Name, Ruler, StoredTimers, Timer
 from tests.sim.history import Entry
 
 __all__ = ["Rulers", "Terms"]
@@ -36,11 +36,11 @@ class Rulers:
     """Which definition rules each timer, at a point of a history."""
 
     terms: Terms
-    say: Say
+    report: Report
     unfinished: Callable[[str], int]
     """Says how many runs of a name have not ended."""
     counts: Counter[str]
-    stored: Stored = field(default_factory=Stored)
+    stored: StoredTimers = field(default_factory=StoredTimers)
     declares: dict[tuple[str, str], Entry] = field(default_factory=dict)
     """What each process declares under a name."""
     looks: defaultdict[str, list[tuple[int, int]]] = field(
@@ -88,7 +88,7 @@ class Rulers:
         self.steps += 1
         self.looks[entry.holder].append((self.steps, entry.now))
 
-    def wrote(self, *names: str) -> None:
+    def mark_written(self, *names: str) -> None:
         """Take note that these have another version from now on."""
         self.steps += 1
         self.stored.written |= dict.fromkeys(names, self.steps)
@@ -108,7 +108,7 @@ class Rulers:
         found = self.ruler_of(entry.key)
         rules = found is not None and found[1].digest == entry.detail
         if rules != entry.ok:
-            self.say(entry, f"this one rules: {found and found[1]}")
+            self.report(entry, f"this one rules: {found and found[1]}")
         if found is None or not rules:
             return
         name, now = found[0].names[entry.key], entry.now
@@ -125,7 +125,7 @@ class Rulers:
         """See to it that a definition may rule from now on, and goes on at the right place."""
         said = self.declares.get((entry.holder, entry.key))
         if said is None or said.detail != entry.detail:
-            self.say(entry, f"{entry.holder} does not declare this, but {said}")
+            self.report(entry, f"{entry.holder} does not declare this, but {said}")
             said = entry
         heads = self._heads(entry.key, said.ids)
         for head in (entry.key, *heads):
@@ -134,11 +134,11 @@ class Rulers:
         own = self.stored.name(entry.key)
         if own is not None and self._must_yield(entry, own, said.ids):
             ruler = self.stored.timers[entry.key].ruler
-            self.say(entry, f"it is not its turn, this one rules: {ruler}")
+            self.report(entry, f"it is not its turn, this one rules: {ruler}")
         self._check_revision(entry, own)
         self._check_cursor(entry, own, heads)
         self._take_over(entry, heads, said.ids)
-        self.wrote(entry.key, *entry.ids)
+        self.mark_written(entry.key, *entry.ids)
 
     def _heads(self, key: str, former: list[str]) -> list[str]:
         """Return the names that a name continues: its own successor, and those of former names.
@@ -148,12 +148,12 @@ class Rulers:
         stored = self.stored
         known = [name for name in former if name in stored.timers]
         if key not in stored.timers:
-            return list(dict.fromkeys(stored.heir_of(name) for name in known))
-        free = [name for name in known if stored.heir_of(name) == name]
-        return list(dict.fromkeys([stored.heir_of(key), *free]))
+            return list(dict.fromkeys(stored.latest_name(name) for name in known))
+        free = [name for name in known if stored.latest_name(name) == name]
+        return list(dict.fromkeys([stored.latest_name(key), *free]))
 
     def _must_yield(self, entry: Entry, own: Name, former: list[str]) -> bool:
-        successor, declared_for = self.stored.heir_of(entry.key), self.terms.declared_for
+        successor, declared_for = self.stored.latest_name(entry.key), self.terms.declared_for
         is_older = entry.detail in own.ruled and entry.detail != own.digest
         names = [own] if is_older else []
         if successor not in (entry.key, *former):
@@ -164,9 +164,9 @@ class Rulers:
         found = self.ruler_of(entry.key)
         if found is not None and own is not None and found[1].digest == entry.detail:
             if entry.revision != own.revision:
-                self.say(entry, f"it rules already: {found[1]}")
+                self.report(entry, f"it rules already: {found[1]}")
         elif own is not None and entry.revision <= own.revision:
-            self.say(entry, f"another definition had this revision; {found} ruled")
+            self.report(entry, f"another definition had this revision; {found} ruled")
 
     def _check_cursor(self, entry: Entry, own: Name | None, heads: list[str]) -> None:
         """Demand that it goes on where the same ticks were decided; else now."""
@@ -175,14 +175,14 @@ class Rulers:
         same = [name.cursor for name in names if name.calendar == entry.answer]
         left = [] if own is None else [own.cursor]
         # Then it is not known which ticks were decided.
-        is_lost = any(map(stored.lost_its_heir, heads if own is None else heads[:1]))
+        is_lost = any(map(stored.lost_its_successor, heads if own is None else heads[:1]))
         if same and not is_lost:
             right = {max(left + same)}
         else:
             left += [name.cursor for name in names]
             right = {max([now, *left]) for now in self.told(entry.holder, entry.key, *heads)}
         if entry.tick not in right and not self._was_under_way(entry, heads):
-            self.say(entry, f"the cursor should be at {sorted(right)[-3:]}")
+            self.report(entry, f"the cursor should be at {sorted(right)[-3:]}")
 
     def _was_under_way(self, entry: Entry, heads: list[str]) -> bool:
         """Return whether a new name was registered by a commit from before it was forgotten.
@@ -208,14 +208,14 @@ class Rulers:
         if key not in timers:
             self.stored.made[key] = self.steps
         if entry.seen != timer.frozen_until:
-            self.say(entry, f"its ticks are paused until {timer.frozen_until}")
+            self.report(entry, f"its ticks are paused until {timer.frozen_until}")
         name = timer.names.setdefault(key, Name())
         others = [head for head in heads if head != key]
         if sorted(others) != sorted(entry.ids):
-            self.say(entry, f"it should take over from {others}")
+            self.report(entry, f"it should take over from {others}")
         for other in others:
             timer.names[other].successor = key
-            name.go_on_from(timer.names[other])
+            name.continue_from(timer.names[other])
         timers |= dict.fromkeys(timer.names, timer)
         name.cursor, name.revision, name.declared = entry.tick, entry.revision, entry.now
         name.digest, name.calendar, name.successor = entry.detail, entry.answer, ""
@@ -249,22 +249,22 @@ class Rulers:
         """See to it that a deleted schedule was of no use to anybody."""
         timer = self.stored.timers.get(entry.key)
         if timer is None:
-            self.say(entry, "there is no such schedule")
+            self.report(entry, "there is no such schedule")
             return
         self.counts["forgotten timers"] += 1
         name = timer.names[entry.key]
         name.see_clock(entry.now)
         if name.is_declared(entry.now, self.terms.forgotten_after):
-            self.say(entry, f"it was declared at {name.declared}")
+            self.report(entry, f"it was declared at {name.declared}")
         if unfinished := self.unfinished(entry.key):
-            self.say(entry, f"{unfinished} runs are unfinished")
+            self.report(entry, f"{unfinished} runs are unfinished")
         if name.successor in self.stored.timers:
-            self.say(entry, f"its successor {name.successor!r} is there")
+            self.report(entry, f"its successor {name.successor!r} is there")
         self._delete(entry.key, timer)
 
     def _delete(self, key: str, timer: Timer) -> None:
         self.part()
-        self.wrote(key)
+        self.mark_written(key)
         self.stored.forgotten[key] = timer.last_run, timer.last_fence
         del self.stored.timers[key], timer.names[key]
         if timer.ruler is not None and timer.ruler.name == key:

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 from tenure.core.durations import micros
 from tests.sim.history import Entry
 
-__all__ = ["Runs", "Say", "StoredRuns"]
+__all__ = ["Report", "Runs", "StoredRuns"]
 
-Say: TypeAlias = Callable[[Entry, str], None]
+Report: TypeAlias = Callable[[Entry, str], None]
 _State: TypeAlias = Literal["waiting", "running", "finished"]
 
 
@@ -58,8 +58,8 @@ class StoredRuns:
 class Runs:
     """All runs of a history so far."""
 
-    def __init__(self, say: Say, may_run: Callable[[str, str, str], bool]) -> None:
-        self._say = say
+    def __init__(self, report: Report, may_run: Callable[[str, str, str], bool]) -> None:
+        self._report = report
         self._may_run = may_run
         """Whether a process that runs one timer may begin a run of another name as that one.
 
@@ -115,7 +115,7 @@ class Runs:
             case "joined":
                 self._owners[entry.replica] = entry.holder
                 self._expires[entry.replica] = entry.now + micros(entry.ttl)
-            case "beaten" if entry.ok:
+            case "beat" if entry.ok:
                 self._expires[entry.replica] = entry.now + micros(entry.ttl)
             case "event" if entry.detail == "ReplicaLost":
                 self._told.add((entry.by, entry.replica))
@@ -124,12 +124,12 @@ class Runs:
             case _ if entry.job in self._runs:
                 self._see_run(entry, self._runs[entry.job])
             case "ticked":
-                self._say(entry, "nobody was given this run")
+                self._report(entry, "nobody was given this run")
 
     def born(self, entry: Entry) -> None:
         """Take notice of a new run; who got it is told by the entry that follows."""
         if entry.replica and self._expires.get(entry.replica, 0) <= entry.now:
-            self._say(entry, "its replica is dead")
+            self._report(entry, "its replica is dead")
         run = _Run(entry.key, entry.tick, entry.again)
         if (gone := self._runs.get(entry.job)) is not None:
             # A move that the store has lost arrives once more.
@@ -156,17 +156,17 @@ class Runs:
         if run.given.get(entry.fence) == entry.replica and run.fence == entry.fence:
             return  # a repeat
         if run.state != "waiting":
-            self._say(entry, f"it is {run.state}, and is given out once more")
+            self._report(entry, f"it is {run.state}, and is given out once more")
         if run.given and not run.again:
-            self._say(entry, "this run may not run again")
+            self._report(entry, "this run may not run again")
         if entry.fence <= run.fence:
-            self._say(entry, f"its fence was {run.fence}")
+            self._report(entry, f"its fence was {run.fence}")
         run.state, run.fence = "running", entry.fence
         run.given[entry.fence] = entry.replica
 
     def _settled(self, entry: Entry, run: _Run) -> None:
         if run.state != "running" or run.fence != entry.fence:
-            self._say(entry, f"it is {run.state} under the fence {run.fence}")
+            self._report(entry, f"it is {run.state} under the fence {run.fence}")
         if entry.outcome in ("retry", "handed back"):
             self._comes_back(run, entry)
         else:
@@ -176,7 +176,7 @@ class Runs:
         run.lost.add(run.fence)
         if entry.outcome == "waiting":
             if not run.again:
-                self._say(entry, "this run may not run again")
+                self._report(entry, "this run may not run again")
             run.state = "waiting"
         else:
             self._end(run, entry)
@@ -195,12 +195,14 @@ class Runs:
         replica = run.given.get(entry.fence) or run.former.get(entry.fence)
         is_this = run.tick == entry.tick and self._may_run(entry.by, entry.key, run.name)
         if replica is None or not is_this:
-            self._say(entry, "nobody was given this run")
+            self._report(entry, "nobody was given this run")
             return
         if self._owners.get(replica) != entry.by:
-            self._say(entry, f"{self._owners.get(replica)} was given this run")
+            self._report(entry, f"{self._owners.get(replica)} was given this run")
         if entry.number != run.tries.get(entry.fence, 0) + 1:
-            self._say(entry, f"it has begun {run.tries.get(entry.fence, 0)} times under this fence")
+            self._report(
+                entry, f"it has begun {run.tries.get(entry.fence, 0)} times under this fence"
+            )
         run.tries[entry.fence] = entry.number
         self._is_live(entry, run, replica)
 
@@ -212,6 +214,6 @@ class Runs:
         if run.state == "running" and run.fence == entry.fence:
             return
         if entry.fence not in run.lost:
-            self._say(entry, f"it begins while it is {run.state}, under the fence {run.fence}")
+            self._report(entry, f"it begins while it is {run.state}, under the fence {run.fence}")
         elif (entry.by, replica) in self._told:
-            self._say(entry, "it begins although its replica is known to be lost")
+            self._report(entry, "it begins although its replica is known to be lost")

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from tenure.core.durations import micros
-from tests.sim.checks.known import Ruler, Stored, Timer
 from tests.sim.checks.options import against_its_options
 from tests.sim.checks.pauses import Pauses
 from tests.sim.checks.rulers import Rulers, Terms
 from tests.sim.checks.runs import Runs
-from tests.sim.commits import EVERYTHING
+from tests.sim.checks.timer_model import Ruler, StoredTimers, Timer
+from tests.sim.commit_entries import EVERYTHING
 from tests.sim.history import Entry
 
 __all__ = ["check_ticks", "without_runs"]
@@ -43,9 +43,9 @@ class _Model:
     def __init__(self, terms: Terms) -> None:
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
-        self._runs = Runs(self._say, self._may_run)
-        self._rulers = Rulers(terms, self._say, self._runs.unfinished, self.counts)
-        self._pauses = Pauses(self._rulers, self._say)
+        self._runs = Runs(self._report, self._may_run)
+        self._rulers = Rulers(terms, self._report, self._runs.unfinished, self.counts)
+        self._pauses = Pauses(self._rulers, self._report)
         self._writes: dict[str, Callable[[Entry], None]] = {
             "changed by a refusal": self._changed,
             "refused commit": self._rulers.refused,
@@ -56,14 +56,14 @@ class _Model:
             "thawed": self._pauses.thawed,
             "reset": self._pauses.reset,
         }
-        self._copy = Stored()
+        self._copy = StoredTimers()
         self._has_lost = False
         self._owns: defaultdict[str, _Own] = defaultdict(_Own)
         self._tried: set[tuple[str, str]] = set()
         """Processes, and timers that they have asked for a tick of."""
         self._in_the_way: dict[tuple[str, str], Entry] = {}
         """The runs that a process was told of when its tick, of this name, had no room."""
-        self._untold: dict[tuple[str, str], str] = {}
+        self._unreported: dict[tuple[str, str], str] = {}
         """The ids of ticks that a process knows to be left out, and has told nobody of."""
         self._triggered: set[str] = set()
         """The runs that no tick has made."""
@@ -75,14 +75,14 @@ class _Model:
 
     def see(self, entry: Entry) -> None:
         match entry.what:
-            case "copied" | "fell back" | "emptied":
+            case "copied" | "rolled back" | "emptied":
                 self._loses(entry.what)
-            case "looked" | "told the time" | "declares" | "operates":
+            case "read schedules" | "read the time" | "declares" | "operates":
                 self._see_process(entry)
-            case "told it is full" | "asks to cancel" | "told it was done":
+            case "received full" | "sent cancel" | "received repeat":
                 self._see_refused(entry)
             case "event" if entry.detail in ("TickSkipped", "TicksMissed"):
-                self._untold.pop((entry.by, entry.key), None)
+                self._unreported.pop((entry.by, entry.key), None)
             case "moved" if not entry.ok:
                 self._asked(entry)
             case what if what in self._writes:
@@ -94,7 +94,7 @@ class _Model:
                 self._runs.see(entry)
 
     def _changed(self, entry: Entry) -> None:
-        self._say(entry, "a refused commit has changed something")
+        self._report(entry, "a refused commit has changed something")
 
     def _registered(self, entry: Entry) -> None:
         self._may_begin(entry, entry.key)
@@ -103,10 +103,10 @@ class _Model:
     def _see_process(self, entry: Entry) -> None:
         """Take note of what a process knows, and wants."""
         match entry.what:
-            case "looked":
+            case "read schedules":
                 self._rulers.looked(entry)
                 self._may_begin(entry, *self._looked_for(entry))
-            case "told the time":
+            case "read the time":
                 self._rulers.looked(entry)
             case "declares":
                 self._rulers.declares[entry.by, entry.key] = entry
@@ -116,11 +116,11 @@ class _Model:
     def _see_refused(self, entry: Entry) -> None:
         """Take note of what a process has to do because its move was refused."""
         match entry.what:
-            case "told it was done":
-                self._untold[entry.by, entry.key] = entry.job
-            case "told it is full" if entry.job in self._held:
+            case "received repeat":
+                self._unreported[entry.by, entry.key] = entry.job
+            case "received full" if entry.job in self._held:
                 self._in_the_way[entry.by, entry.key] = entry
-            case "asks to cancel":
+            case "sent cancel":
                 for one, told in list(self._in_the_way.items()):
                     if one[0] == entry.by and set(told.ids) <= set(entry.ids):
                         del self._in_the_way[one]
@@ -150,7 +150,7 @@ class _Model:
             return
         self._has_lost = True
         self._rulers.part()
-        self._rulers.stored = self._copy if what == "fell back" else Stored()
+        self._rulers.stored = self._copy if what == "rolled back" else StoredTimers()
         self._runs.fall_back(self._rulers.stored.runs)
 
     # Decisions.
@@ -172,33 +172,33 @@ class _Model:
             return
         del self._in_the_way[entry.holder, entry.key]
         if found[1].options.overlap == "cancel_previous":
-            self._say(entry, f"{told.ids} should have been cancelled before")
+            self._report(entry, f"{told.ids} should have been cancelled before")
 
     def _tells_of_ticks(self, entry: Entry) -> None:
         """Demand that who knows that a tick was left out tells of it before it goes on."""
-        untold = self._untold.get((entry.holder, entry.key))
+        untold = self._unreported.get((entry.holder, entry.key))
         if untold is not None and _is_later(entry, untold):
-            del self._untold[entry.holder, entry.key]
-            self._say(entry, f"the tick of {untold} was left out, and nobody is told")
+            del self._unreported[entry.holder, entry.key]
+            self._report(entry, f"the tick of {untold} was left out, and nobody is told")
 
     def _moved(self, entry: Entry) -> None:
         found = self._rulers.ruler_of(entry.key)
         if found is None:
-            self._say(entry, f"this one rules: {self._rulers.stored.timers.get(entry.key)}")
+            self._report(entry, f"this one rules: {self._rulers.stored.timers.get(entry.key)}")
             return
         timer, ruler = found
         if entry.answer != "trigger" and not self._rulers.is_declared_by(entry.holder, ruler):
-            self._say(entry, f"its process does not declare what rules: {ruler}")
+            self._report(entry, f"its process does not declare what rules: {ruler}")
         # A process may have seen the end of a run that the store has lost.
         last_job = "" if self._has_lost else timer.names[entry.key].last_job
         for what in against_its_options(entry, ruler.options, self._runs, last_job):
-            self._say(entry, what)
+            self._report(entry, what)
         if entry.outcome == "held":
             if entry.answer == "run":
                 self._held.add(entry.ids[0])
             return
         if ruler.options.each == "cluster" or entry.answer == "trigger":
-            self._rulers.wrote(entry.key)
+            self._rulers.mark_written(entry.key)
         if entry.answer != "trigger":
             timer.names[entry.key].declared = entry.now
             self._check_freeze(entry, timer)
@@ -207,7 +207,7 @@ class _Model:
             self.counts["triggered runs"] += 1
             self._triggered.add(entry.job)
             if entry.seen:
-                self._say(entry, "a trigger moves no cursor")
+                self._report(entry, "a trigger moves no cursor")
         self._check_lines(entry)
         if entry.job:
             self._born(entry, timer, rests=ruler.options.rests)
@@ -219,7 +219,7 @@ class _Model:
         is_paused = entry.outcome == "skipped" and entry.detail == "paused"
         self.counts["paused ticks"] += is_paused
         if is_paused != (entry.tick < until):
-            self._say(entry, f"ticks before {until} are paused")
+            self._report(entry, f"ticks before {until} are paused")
 
     def _moved_cursor(self, entry: Entry, timer: Timer, ruler: Ruler) -> None:
         """See to it that no tick is left out, if it is known how far they are from each other."""
@@ -229,10 +229,10 @@ class _Model:
             self._moved_own(entry, period, decided)
             return
         if entry.seen != name.cursor or entry.tick <= name.cursor:
-            self._say(entry, f"the cursor was at {name.cursor}")
+            self._report(entry, f"the cursor was at {name.cursor}")
         passed = entry.tick // period - name.cursor // period if period else decided
         if passed != decided:
-            self._say(entry, f"{passed} ticks were passed and {decided} decided")
+            self._report(entry, f"{passed} ticks were passed and {decided} decided")
         name.cursor = entry.tick
 
     def _moved_own(self, entry: Entry, period: int, decided: int) -> None:
@@ -242,10 +242,10 @@ class _Model:
         """
         own = self._owns[entry.key]
         if entry.seen:
-            self._say(entry, "a replica's own tick moves no cursor")
+            self._report(entry, "a replica's own tick moves no cursor")
         cursor = own.decided.get(entry.holder, own.begins.get(entry.holder, 0))
         if period and entry.tick // period - decided > cursor // period:
-            self._say(entry, f"{decided} ticks are decided, and its cursor was at {cursor}")
+            self._report(entry, f"{decided} ticks are decided, and its cursor was at {cursor}")
         own.decided[entry.holder] = max(entry.tick, own.decided.get(entry.holder, 0))
 
     def _check_lines(self, entry: Entry) -> None:
@@ -253,20 +253,20 @@ class _Model:
         before = entry.seen
         for outcome, _, first, last, ticks in entry.lines:
             if not before < first <= last or ticks < 1 or (first == last) != (ticks == 1):
-                self._say(entry, f"a line from {first} to {last} follows {before}")
+                self._report(entry, f"a line from {first} to {last} follows {before}")
             if (outcome == "ran") != (entry.job != "" and last == entry.tick):
-                self._say(entry, f"a line says {outcome!r} of {last}")
+                self._report(entry, f"a line says {outcome!r} of {last}")
             before = last
         ticks = sum(line[-1] for line in entry.lines)
         decided = entry.number + (entry.answer != "")
         if before != entry.tick or ticks != decided:
-            self._say(entry, f"the lines of its history are of {ticks} ticks, up to {before}")
+            self._report(entry, f"the lines of its history are of {ticks} ticks, up to {before}")
 
     def _began(self, entry: Entry) -> None:
         own = self._owns[entry.key]
         if entry.by in own.decided and entry.job not in self._triggered:
             if (entry.by, entry.tick) in own.begun:
-                self._say(entry, "this process has run this tick before")
+                self._report(entry, "this process has run this tick before")
             own.begun.add((entry.by, entry.tick))
 
     def _born(self, entry: Entry, timer: Timer, *, rests: bool) -> None:
@@ -274,20 +274,20 @@ class _Model:
         name.last_tick, name.last_job = entry.tick, entry.job
         if entry.seen:
             if entry.tick <= timer.last_run:
-                self._say(entry, f"a tick at {timer.last_run} has run")
+                self._report(entry, f"a tick at {timer.last_run} has run")
             timer.last_run = entry.tick
         # Who triggers asks for the time first; the clock may be set back before the run is made.
         # The tick of a pause after the last run is the replica's own time.
         is_exact = entry.answer != "trigger" and not rests
         if entry.now < entry.tick and is_exact:
-            self._say(entry, "it is early")
+            self._report(entry, "it is early")
         if entry.replica:
             if entry.fence <= timer.last_fence:
-                self._say(entry, f"an earlier run had the fence {timer.last_fence}")
+                self._report(entry, f"an earlier run had the fence {timer.last_fence}")
             timer.last_fence = entry.fence
         self._runs.born(entry)
 
-    def _say(self, entry: Entry, what: str) -> None:
+    def _report(self, entry: Entry, what: str) -> None:
         self.wrong.append(f"{entry.at} s: {what}: {entry}")
 
 

@@ -12,7 +12,7 @@ from tests.sim.scenarios import jobs, timers
 
 __all__ = ["begin", "is_done", "program"]
 
-_ORDERS = 8
+_JOBS_PER_MACHINE = 8
 
 
 async def program(process: Process) -> None:
@@ -26,9 +26,9 @@ def _declare(app: Tenure) -> None:
 
 def begin(fleet: Fleet) -> None:
     """Hand out more orders than can be worked off at once: some wait while the clock is set."""
-    jobs.begin(fleet, each=_ORDERS)
+    jobs.begin(fleet, each=_JOBS_PER_MACHINE)
 
 
 def is_done(fleet: Fleet) -> bool:
     """Return whether the clock was set as often as planned, and all jobs have ended."""
-    return fleet.is_calm and jobs.is_done(fleet)
+    return fleet.is_healed and jobs.is_done(fleet)

@@ -18,19 +18,19 @@ async def program(process: Process) -> None:
 
 
 async def _play(process: Process, app: Tenure) -> None:
-    left = process.machine.memory["rounds"]
+    left = process.machine.disk["rounds"]
     await asyncio.gather(*(leases.play(process, app, left, actor) for actor in range(len(left))))
-    process.machine.memory["playing"] = False
+    process.machine.disk["playing"] = False
 
 
 def begin(fleet: Fleet) -> None:
     """Hand out the orders and the rounds."""
     jobs.begin(fleet)
     for machine in fleet.machines:
-        machine.memory["rounds"] = [leases.ROUNDS]
-        machine.memory["playing"] = True
+        machine.disk["rounds"] = [leases.ROUNDS]
+        machine.disk["playing"] = True
 
 
 def is_done(fleet: Fleet) -> bool:
     """Return whether all rounds were played, and all jobs have ended."""
-    return not any(one.memory["playing"] for one in fleet.machines) and jobs.jobs_done(fleet)
+    return not any(one.disk["playing"] for one in fleet.machines) and jobs.jobs_done(fleet)

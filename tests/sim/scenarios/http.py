@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from tenure.app import Tenure
 from tenure.http.job_resource import Pace
-from tenure.http.request import Asked, Headers
+from tenure.http.request import Headers, RequestData
 from tenure.http.server.endpoint import Endpoint
-from tenure.http.server.response import Answer, answered
+from tenure.http.server.response import ResponseData, respond
 from tenure.http.server.router import AsyncRouter
 from tenure.http.server.submission import check_body
-from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.handler import Handler
+from tests.sim.client_network import ClientNetwork, ClientRequest, Listener
 from tests.sim.fleet import Fleet, Process
 from tests.sim.scenarios import jobs
-from tests.sim.scenarios.opening import opened
-from tests.sim.scenarios.visitors import Visitor, visitors
-from tests.sim.wire import Ask, Door, Wire
+from tests.sim.scenarios.http_clients import HttpClient, http_clients
+from tests.sim.scenarios.startup import open_app
 
 __all__ = ["begin", "is_done", "program"]
 
@@ -30,21 +30,21 @@ _MAX_WAIT = 3
 
 async def program(process: Process) -> None:
     """Serve requests, and on most machines work, until it is asked to stop."""
-    machine, dice, plan = process.machine, process.machine.dice, process.fleet.plan
-    app = Tenure(process.link(), replica_ttl=plan.ttl, loss_budget=jobs.loss_budget(plan))
+    machine, rng, plan = process.machine, process.machine.rng, process.fleet.plan
+    app = Tenure(process.connect(), replica_ttl=plan.ttl, loss_budget=jobs.loss_budget(plan))
     router = _router(app)
-    app.on_event(process.hear)
-    if not await opened(app, process):
+    app.on_event(process.record_event)
+    if not await open_app(app, process):
         return
     try:
         async with AsyncExitStack() as stack:
-            if machine.memory["works"]:
-                concurrency, grace = dice.choice((1, 2, 8)), dice.choice((0.0, 0.5, 5.0))
+            if machine.disk["works"]:
+                concurrency, grace = rng.choice((1, 2, 8)), rng.choice((0.0, 0.5, 5.0))
                 worker = app.worker(concurrency=concurrency, grace=grace)
-                machine.memory["worker"] = await stack.enter_async_context(worker)
-            door = machine.memory["door"] = Door(process, partial(_serve, router))
+                machine.disk["worker"] = await stack.enter_async_context(worker)
+            listener = machine.disk["listener"] = Listener(process, partial(_serve, router))
             await process.stopping.wait()
-            await door.close()
+            await listener.close()
     finally:
         await app.close()
 
@@ -69,10 +69,10 @@ def _declared() -> tuple[Endpoint, dict[str, Handler]]:
     return endpoint, app._handlers  # noqa: SLF001 - see above
 
 
-async def _serve(router: AsyncRouter, ask: Ask) -> Answer:
-    routes, asked = router.operations, Asked(headers=Headers(ask.headers), base=_PREFIX)
+async def _serve(router: AsyncRouter, ask: ClientRequest) -> ResponseData:
+    routes, asked = router.operations, RequestData(headers=Headers(ask.headers), base=_PREFIX)
 
-    async def route() -> Answer:
+    async def route() -> ResponseData:
         match ask.verb:
             case "submit":
                 [endpoint] = router.endpoints
@@ -89,20 +89,20 @@ async def _serve(router: AsyncRouter, ask: Ask) -> Answer:
                 }
                 return await about[verb](asked, ask.owner, ask.job)
 
-    return await answered(route, router.responses)
+    return await respond(route, router.responses)
 
 
 def begin(fleet: Fleet) -> None:
     """Let clients come, and machines work: one of three only serves."""
     for place, machine in enumerate(fleet.machines):
-        machine.memory["works"] = place < 2
-    wire = Wire(fleet, random.Random(f"wire {fleet.plan.seed}"))
-    come = fleet.machines[0].memory["visitors"] = visitors(fleet, wire)
-    for visitor in come:
-        fleet.loop.create_task(visitor.run())
+        machine.disk["works"] = place < 2
+    network = ClientNetwork(fleet, random.Random(f"wire {fleet.plan.seed}"))
+    come = fleet.machines[0].disk["clients"] = http_clients(fleet, network)
+    for client in come:
+        fleet.loop.create_task(client.run())
 
 
 def is_done(fleet: Fleet) -> bool:
     """Return whether all clients have what they came for, and all jobs have ended."""
-    come: list[Visitor] = fleet.machines[0].memory["visitors"]
+    come: list[HttpClient] = fleet.machines[0].disk["clients"]
     return all(one.is_done for one in come) and jobs.have_ended(fleet)

@@ -14,7 +14,7 @@ from tenure.locks.election import Election, Term
 from tenure.locks.hold import Hold, HoldPolicy
 from tenure.locks.lock import Semaphore
 from tests.sim.fleet import Fleet, Process
-from tests.sim.scenarios.opening import opened
+from tests.sim.scenarios.startup import open_app
 
 __all__ = ["ACTORS", "ROUNDS", "act", "few", "is_done", "play", "program"]
 
@@ -38,10 +38,10 @@ async def few(process: Process) -> None:
 
 
 async def _play_all(process: Process, rounds: list[int]) -> None:
-    left = process.machine.memory.setdefault("rounds", rounds)
-    app = Tenure(process.link())
-    app.on_event(process.hear)
-    if not await opened(app, process):
+    left = process.machine.disk.setdefault("rounds", rounds)
+    app = Tenure(process.connect())
+    app.on_event(process.record_event)
+    if not await open_app(app, process):
         return
     try:
         await asyncio.gather(*(play(process, app, left, actor) for actor in range(len(left))))
@@ -51,15 +51,15 @@ async def _play_all(process: Process, rounds: list[int]) -> None:
 
 async def play(process: Process, app: Tenure, left: list[int], actor: int) -> None:
     """Play rounds until none is left, or the process is asked to stop."""
-    dice = process.machine.dice
+    rng = process.machine.rng
     while left[actor] > 0 and not process.stopping.is_set():
         left[actor] -= 1
-        playing = _round(process, app, dice)
-        if dice.random() < 0.15:
-            await _cut_short(process, playing, dice.uniform(0, 1.5 * process.fleet.plan.ttl))
+        playing = _round(process, app, rng)
+        if rng.random() < 0.15:
+            await _cut_short(process, playing, rng.uniform(0, 1.5 * process.fleet.plan.ttl))
         else:
             await playing
-        await process.clock.sleep(dice.choice((0.0, 0.0, 0.1, 0.5)))
+        await process.clock.sleep(rng.choice((0.0, 0.0, 0.1, 0.5)))
 
 
 async def _cut_short(process: Process, playing: Coroutine[Any, Any, None], after: float) -> None:
@@ -68,76 +68,76 @@ async def _cut_short(process: Process, playing: Coroutine[Any, Any, None], after
         await asyncio.wait([task], timeout=after)
     finally:
         if not task.done():
-            process.say("cancels")
+            process.record("cancels")
             task.cancel()
         await asyncio.wait([task])
     if not task.cancelled() and task.exception() is not None:
-        process.say("fell", detail=repr(task.exception()))
+        process.record("raised", detail=repr(task.exception()))
 
 
-async def _round(process: Process, app: Tenure, dice: Random) -> None:
+async def _round(process: Process, app: Tenure, rng: Random) -> None:
     try:
-        match dice.randrange(12):
+        match rng.randrange(12):
             case 0:
-                await _lead(process, app, dice)
+                await _lead(process, app, rng)
             case 1:
-                await _once(process, app, dice)
+                await _once(process, app, rng)
             case 2:
-                await _try(process, app, dice)
+                await _try(process, app, rng)
             case _:
-                await _enter(process, app, dice)
+                await _enter(process, app, rng)
     except AcquireTimeout:
-        process.say("waited in vain")
+        process.record("wait timed out")
     except LeaseLost as loss:
-        process.say("told of a loss", key=loss.name, fence=loss.fence)
+        process.record("notified of loss", key=loss.name, fence=loss.fence)
     except StoreError as error:
-        process.say("refused", detail=type(error).__name__)
+        process.record("refused", detail=type(error).__name__)
 
 
 def _lock(
-    process: Process, app: Tenure, dice: Random, *, is_bounded: bool = True
+    process: Process, app: Tenure, rng: Random, *, is_bounded: bool = True
 ) -> tuple[Semaphore, int]:
-    key, limits = dice.choice(_KEYS)
+    key, limits = rng.choice(_KEYS)
     limit = limits[process.machine.number % len(limits)]
-    ttl = process.fleet.plan.ttl * dice.choice((1, 1, 2))
-    wait = dice.choice(_WAITS)
-    least = dice.choice((0.0, 0.0, 0.0, 0.3))
-    most = dice.choice((None, None, None, 1.2)) if is_bounded else None
+    ttl = process.fleet.plan.ttl * rng.choice((1, 1, 2))
+    wait = rng.choice(_WAITS)
+    least = rng.choice((0.0, 0.0, 0.0, 0.3))
+    most = rng.choice((None, None, None, 1.2)) if is_bounded else None
     if limit == 1:
         return app.lock(key, ttl=ttl, wait=wait, min_hold=least, max_hold=most), limit
     return app.semaphore(key, limit, ttl=ttl, wait=wait, min_hold=least, max_hold=most), limit
 
 
-async def _enter(process: Process, app: Tenure, dice: Random) -> None:
-    lock, limit = _lock(process, app, dice)
+async def _enter(process: Process, app: Tenure, rng: Random) -> None:
+    lock, limit = _lock(process, app, rng)
     rules = lock._rules  # noqa: SLF001 - nobody else tells how long it may be held
     async with lock as hold:
-        await _work(process, hold, limit, dice, is_told=True, rules=rules)
+        await _work(process, hold, limit, rng, is_told=True, rules=rules)
 
 
-async def _try(process: Process, app: Tenure, dice: Random) -> None:
+async def _try(process: Process, app: Tenure, rng: Random) -> None:
     """Hold without a block: nobody is cancelled, so it has to look for itself."""
-    lock, limit = _lock(process, app, dice, is_bounded=False)
+    lock, limit = _lock(process, app, rng, is_bounded=False)
     hold = await lock.try_acquire()
     if hold is None:
         return
     try:
-        await _work(process, hold, limit, dice)
-        if hold.is_held and dice.random() < 0.5:
+        await _work(process, hold, limit, rng)
+        if hold.is_held and rng.random() < 0.5:
             await hold.renew()
             act(process, hold, limit)
     finally:
-        process.say("gives back", key=hold.name, holder=hold.holder, fence=hold.fence)
+        process.record("releases", key=hold.name, holder=hold.holder, fence=hold.fence)
         await hold.release()
 
 
-async def _lead(process: Process, app: Tenure, dice: Random) -> None:
+async def _lead(process: Process, app: Tenure, rng: Random) -> None:
     election = app.election("leader", ttl=process.fleet.plan.ttl)
     async with aclosing(cast("Any", _terms(process, election))) as terms:
         async for term in terms:
             async with term:
                 hold = term._hold  # noqa: SLF001 - a leader acts like any holder
-                await _work(process, hold, 1, dice, is_told=True)
+                await _work(process, hold, 1, rng, is_told=True)
             return
 
 
@@ -148,34 +148,34 @@ async def _terms(process: Process, election: Election) -> AsyncIterator[Term]:
             async for term in terms:
                 yield term
     except StoreError as error:
-        process.say("fell", detail=f"the election has ended: {error!r}")
+        process.record("raised", detail=f"the election has ended: {error!r}")
 
 
-async def _once(process: Process, app: Tenure, dice: Random) -> None:
-    name = dice.choice(("first", "second"))
+async def _once(process: Process, app: Tenure, rng: Random) -> None:
+    name = rng.choice(("first", "second"))
 
     async def run() -> None:
-        process.say("runs once", key=name)
-        await process.clock.sleep(dice.choice((0.0, 0.2)))
+        process.record("runs once", key=name)
+        await process.clock.sleep(rng.choice((0.0, 0.2)))
 
     try:
         ran = await app.once(name, run, ttl=process.fleet.plan.ttl, wait=3)
     except OnceFailed:
         return
-    process.say("ran once", key=name, ok=ran)
+    process.record("ran once", key=name, ok=ran)
 
 
 async def _work(
     process: Process,
     hold: Hold,
     limit: int,
-    dice: Random,
+    rng: Random,
     *,
     is_told: bool = False,
     rules: HoldPolicy | None = None,
 ) -> None:
     """Act now and then. In a block it is told of a loss, and need not look."""
-    process.say(
+    process.record(
         "entered",
         key=hold.name,
         holder=hold.holder,
@@ -184,20 +184,20 @@ async def _work(
         seconds=0.0 if rules is None else rules.min_hold,
         ttl=0.0 if rules is None else rules.max_hold or 0.0,
     )
-    pause = process.fleet.plan.ttl * dice.choice((0.0, 0.05, 0.3, 0.8))
+    pause = process.fleet.plan.ttl * rng.choice((0.0, 0.05, 0.3, 0.8))
     try:
-        for _ in range(dice.randint(1, 4)):
+        for _ in range(rng.randint(1, 4)):
             act(process, hold, limit, is_told=is_told)
-            await process.clock.sleep(pause * dice.random())
+            await process.clock.sleep(pause * rng.random())
         act(process, hold, limit, is_told=is_told)
     finally:
-        process.say("leaves", key=hold.name, holder=hold.holder, fence=hold.fence)
+        process.record("leaves", key=hold.name, holder=hold.holder, fence=hold.fence)
 
 
 def act(process: Process, hold: Hold, limit: int, *, is_told: bool = False) -> None:
     """Look, and act in the same step: an honest holder never does so beside another one."""
     if hold.is_held:
-        process.say(
+        process.record(
             "acts",
             key=hold.name,
             holder=hold.holder,
@@ -207,11 +207,11 @@ def act(process: Process, hold: Hold, limit: int, *, is_told: bool = False) -> N
             now=process.fleet.server.store_clock.wall(),
         )
         if limit == 1:
-            process.fleet.sink.write(process.name, hold.name, hold.fence)
+            process.fleet.resource.write(process.name, hold.name, hold.fence)
     else:
         late = process.clock.boot() - hold._kept.deadline  # noqa: SLF001 - nobody else tells
-        process.say(
-            "sees a loss",
+        process.record(
+            "noticed loss",
             key=hold.name,
             holder=hold.holder,
             fence=hold.fence,

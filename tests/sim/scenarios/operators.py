@@ -14,7 +14,7 @@ from tests.sim.fleet import Process
 from tests.sim.plan import Plan
 from tests.sim.scenarios.releases import FORGOTTEN_AFTER, NAMES
 
-__all__ = ["operate", "tidy_up"]
+__all__ = ["clean_up", "operate"]
 
 _ACTIONS = (
     *("pause", "pause", "resume", "resume", "freeze", "unfreeze", "unfreeze"),
@@ -26,13 +26,13 @@ _PAUSES = (None, None, 0.3, 1.2)
 _ANY_NAME = 0.2
 
 
-async def operate(process: Process, app: Tenure, dice: random.Random) -> None:
+async def operate(process: Process, app: Tenure, rng: random.Random) -> None:
     """Do something now and then until all is well; then let all timers tick again."""
-    while not process.fleet.is_calm:
-        await process.clock.sleep(dice.uniform(0.1, 0.7))
-        names = NAMES if dice.random() < _ANY_NAME else app.timer_names
+    while not process.fleet.is_healed:
+        await process.clock.sleep(rng.uniform(0.1, 0.7))
+        names = NAMES if rng.random() < _ANY_NAME else app.timer_names
         try:
-            await _do_something(process, app, dice.choice(names), dice)
+            await _do_something(process, app, rng.choice(names), rng)
         except (ConfigError, StoreUnavailable, TimerBusy, TimerNotFound):
             continue
     while True:  # a pause that was cut off may arrive late
@@ -43,30 +43,30 @@ async def operate(process: Process, app: Tenure, dice: random.Random) -> None:
         await process.clock.sleep(1.0)
 
 
-async def _do_something(process: Process, app: Tenure, name: str, dice: random.Random) -> None:
-    timer, until = app.timer_handle(name), dice.choice(_PAUSES)
+async def _do_something(process: Process, app: Tenure, name: str, rng: random.Random) -> None:
+    timer, until = app.timer_handle(name), rng.choice(_PAUSES)
     resets = ("reset",) * 8 if _is_set_back(process.fleet.plan) else ()
-    match dice.choice(_ACTIONS + resets):
+    match rng.choice(_ACTIONS + resets):
         case "pause":
-            _say(process, "pause", name, until)
+            _record(process, "pause", name, until)
             await timer.pause(until=until)
         case "resume":
-            _say(process, "resume", name)
+            _record(process, "resume", name)
             await timer.resume()
         case "freeze":
-            _say(process, "pause", EVERYTHING, until)
+            _record(process, "pause", EVERYTHING, until)
             await app.pause_timers(until=until)
         case "unfreeze":
-            _say(process, "resume", EVERYTHING)
+            _record(process, "resume", EVERYTHING)
             await app.resume_timers()
         case "trigger":
             await timer.trigger()
         case "reset":
-            _say(process, "reset", name)
+            _record(process, "reset", name)
             await timer.reset()
 
 
-async def tidy_up(process: Process, app: Tenure) -> None:
+async def clean_up(process: Process, app: Tenure) -> None:
     """Remove what is over, and timers that nobody declares, all the time.
 
     After two weeks of silence a timer begins anew, at the store's time. If somebody has set that
@@ -88,14 +88,14 @@ def _is_set_back(plan: Plan) -> bool:
 
 async def _resume_all(process: Process, app: Tenure) -> None:
     if await app.timers_paused() is not None:
-        _say(process, "resume", EVERYTHING)
+        _record(process, "resume", EVERYTHING)
         await app.resume_timers()
     for timer in await app.timers():
         if timer.pause is not None and not timer.renamed_to:
-            _say(process, "resume", timer.name)
+            _record(process, "resume", timer.name)
             await app.timer_handle(timer.name).resume()
 
 
-def _say(process: Process, what: str, name: str, seconds: float | None = None) -> None:
+def _record(process: Process, what: str, name: str, seconds: float | None = None) -> None:
     """Write down what is about to be asked for."""
-    process.say("operates", key=name, detail=what, seconds=seconds or 0.0)
+    process.record("operates", key=name, detail=what, seconds=seconds or 0.0)

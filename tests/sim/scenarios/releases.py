@@ -27,7 +27,7 @@ __all__ = [
     "OWN",
     "begin",
     "release_of",
-    "sped_up",
+    "short_lifetimes",
 ]
 
 DECLARED_FOR: Final = 2.0
@@ -85,7 +85,7 @@ _ROLLING = 2.0
 
 
 @contextmanager
-def sped_up() -> Iterator[None]:
+def short_lifetimes() -> Iterator[None]:
     """Let definitions be forgotten as soon as fits a history of seconds."""
     with (
         patch.object(documents, "DECLARED_FOR", DECLARED_FOR),
@@ -98,22 +98,22 @@ def sped_up() -> Iterator[None]:
 
 def release_of(machine: Machine) -> dict[str, dict[str, Any]]:
     """Return the timers that a machine's next process declares, with their options."""
-    release = _RELEASES[machine.memory["release"]]
+    release = _RELEASES[machine.disk["release"]]
     return {name: {"every": _EVERY, **options} for name, options in release.items()}
 
 
 def begin(fleet: Fleet) -> None:
     """Give all machines the first release, and plan which follow."""
-    dice = random.Random(f"releases {fleet.plan.seed}")
+    rng = random.Random(f"releases {fleet.plan.seed}")
     for machine in fleet.machines:
-        machine.memory["release"] = 0
-    release, at = 0, dice.uniform(0.5, 2.5)
-    for _ in range(dice.choice((0, 0, 0, 1, 2, _MOST))):
-        release = dice.choice(_NEXT[release])
-        rolling = dice.choice((0.0, _ROLLING))
+        machine.disk["release"] = 0
+    release, at = 0, rng.uniform(0.5, 2.5)
+    for _ in range(rng.choice((0, 0, 0, 1, 2, _MOST))):
+        release = rng.choice(_NEXT[release])
+        rolling = rng.choice((0.0, _ROLLING))
         for machine in fleet.machines:
-            _later(fleet, at + dice.uniform(0.0, rolling), machine, release)
-        at += dice.uniform(0.5, 3.0)
+            _later(fleet, at + rng.uniform(0.0, rolling), machine, release)
+        at += rng.uniform(0.5, 3.0)
 
 
 def _later(fleet: Fleet, at: float, machine: Machine, release: int) -> None:
@@ -122,7 +122,7 @@ def _later(fleet: Fleet, at: float, machine: Machine, release: int) -> None:
 
 def _deploy(fleet: Fleet, machine: Machine, release: int) -> None:
     """Stop a machine's process; the next one is of that release."""
-    if fleet.is_calm:
+    if fleet.is_healed:
         return
     known = fleet.server.data.schedules.keys()
     # A name that the store has never seen cannot be taken over from.
@@ -131,5 +131,5 @@ def _deploy(fleet: Fleet, machine: Machine, release: int) -> None:
         return
     fleet.counts["deploys"] += 1
     fleet.history.add(fleet.loop.time(), "world", "deploy", detail=machine.name, number=release + 1)
-    machine.memory["release"] = release
+    machine.disk["release"] = release
     machine.stop()

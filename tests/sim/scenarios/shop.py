@@ -21,8 +21,8 @@ from tenure.timers import Tick
 from tests.sim.fleet import Fleet, Process, current_process
 from tests.sim.scenarios import customers, jobs
 from tests.sim.scenarios.customers import Item
-from tests.sim.scenarios.opening import opened
 from tests.sim.scenarios.shop_plan import CHARGE, CHECKOUT, outage
+from tests.sim.scenarios.startup import open_app
 
 __all__ = ["aftermath", "end", "is_done", "program"]
 
@@ -52,10 +52,10 @@ class Shop:
             # Meanwhile a sale fills all slots, and no payment has been asked for yet.
             await process.clock.sleep(1.0)
             order = Item(item.number - CHECKOUT + CHARGE, 0.2)
-            process.say("offered", number=order.number)
+            process.record("offered", number=order.number)
             payment = self.charge.using(unique=Unique(f"charge:{order.number}", keep="1d"))
             job = await payment.enqueue(order)
-            process.say("accepted", number=order.number, job=job.id)
+            process.record("accepted", number=order.number, job=job.id)
             return await job.result()
 
 
@@ -66,14 +66,14 @@ async def mail(item: Item) -> None:
         start, stop = outage(process.fleet.plan.seed)
         if start <= process.fleet.loop.time() < stop:
             raise ConnectionRefusedError("the mail server is down")
-        process.say("delivered", job=current_job().id, number=item.number)
+        process.record("delivered", job=current_job().id, number=item.number)
 
 
 async def charge(item: Item) -> int:
     """Charge a customer."""
     async with _traced(item) as process:
         await process.clock.sleep(item.seconds)
-        process.say("delivered", job=current_job().id, number=item.number)
+        process.record("delivered", job=current_job().id, number=item.number)
         return item.number
 
 
@@ -86,7 +86,7 @@ async def report(item: Item) -> None:
 async def tick(tick: Tick) -> None:
     """Leave a trace of a tick."""
     process, job = current_process.get(), current.get()
-    process.say(
+    process.record(
         "ticked",
         key=tick.name,
         tick=micros(tick.nominal.timestamp()),
@@ -103,32 +103,32 @@ async def _traced(item: Item) -> AsyncIterator[Process]:
     """Write down how an attempt begins and ends, and leave its effect."""
     process, job = current_process.get(), current_job()
     id_, fence, attempt = job.id, job.fence, job.attempt
-    process.say("began", number=item.number, job=id_, fence=fence, attempt=attempt)
+    process.record("began", number=item.number, job=id_, fence=fence, attempt=attempt)
     try:
         yield process
     except asyncio.CancelledError:
-        process.say("stopped", job=id_, fence=fence, attempt=attempt)
+        process.record("stopped", job=id_, fence=fence, attempt=attempt)
         raise
     except Exception as error:
         cause = type(error).__name__
-        process.say("failed", job=id_, fence=fence, attempt=attempt, detail=cause)
+        process.record("failed", job=id_, fence=fence, attempt=attempt, detail=cause)
         raise
-    process.fleet.sink.write(process.name, id_, fence)
-    process.say("finished", job=id_, fence=fence, attempt=attempt)
+    process.fleet.resource.write(process.name, id_, fence)
+    process.record("finished", job=id_, fence=fence, attempt=attempt)
 
 
 async def program(process: Process) -> None:
     """Serve customers and work, until it is asked to stop."""
-    app = Tenure(process.link())
+    app = Tenure(process.connect())
     shop = Shop(app)
-    app.on_event(process.hear)
-    memory = process.machine.memory
-    memory["asking"] = 0
-    if not await opened(app, process):
+    app.on_event(process.record_event)
+    disk = process.machine.disk
+    disk["requesting"] = 0
+    if not await open_app(app, process):
         return
     try:
         async with app.worker() as worker:
-            memory["worker"] = worker
+            disk["worker"] = worker
             parts = [*customers.come(process, shop), _sample(process)]
             tasks = [asyncio.ensure_future(part) for part in parts]
             await process.stopping.wait()
@@ -136,7 +136,7 @@ async def program(process: Process) -> None:
                 task.cancel()
             await asyncio.wait(tasks)
     finally:
-        memory["asking"] = 0
+        disk["requesting"] = 0
         await app.close()
 
 
@@ -145,19 +145,19 @@ async def _sample(process: Process) -> None:
     lane = process.lane
     while True:
         lane.tasks[:] = lane.unfinished()
-        process.say("sampled", number=len(lane.tasks))
+        process.record("sampled", number=len(lane.tasks))
         await process.clock.sleep(_SAMPLE_EVERY)
 
 
 def is_done(fleet: Fleet) -> bool:
     """Return whether the hour is over, and all jobs have ended."""
-    return fleet.is_calm and not customers.are_asking(fleet) and jobs.have_ended(fleet)
+    return fleet.is_healed and not customers.are_asking(fleet) and jobs.have_ended(fleet)
 
 
 async def aftermath(fleet: Fleet) -> None:
     """Let the retention of all jobs pass, and see how many records are left."""
     fleet.history.add(fleet.loop.time(), "world", "aftermath")
-    fleet.server.jobs.say_how_all_ended()
+    fleet.server.jobs.record_final_states()
     clock, loop = fleet.server.store_clock, fleet.loop
     before = loop.time()
     clock.step(_RETENTION)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Final
 
 from tests.sim.fleet import Fleet
-from tests.sim.plan import Event, Plan, dice_for
+from tests.sim.plan import Event, Plan, rng_for
 
 __all__ = [
     "BIG",
@@ -51,60 +51,60 @@ EACH: Final = 100_000
 
 def draw(seed: int, *, machines: int) -> Plan:
     """Return the plan of a seed: a kill per minute, one restart of the store, some bad calls."""
-    dice = dice_for("plan", "shop", seed)
+    rng = rng_for("plan", "shop", seed)
     events = [
         Event(
             # What a kill has cut off runs again before the next kill, 40 s later at the earliest.
-            at=round(minute * _MINUTE + dice.uniform(20, 40), 3),
+            at=round(minute * _MINUTE + rng.uniform(20, 40), 3),
             what="crash",
-            machine=dice.randrange(machines),
-            length=dice.choice((0.05, 1.0, 5.0, 20.0)),
-            amount=dice.randint(1, 40),
+            machine=rng.randrange(machines),
+            length=rng.choice((0.05, 1.0, 5.0, 20.0)),
+            amount=rng.randint(1, 40),
         )
         for minute in range(int(HOUR / _MINUTE))
     ]
-    away = dice.choice((0.3, 5.0, 30.0))
-    events.append(Event(round(dice.uniform(300, 3000), 3), "restart", length=away))
+    away = rng.choice((0.3, 5.0, 30.0))
+    events.append(Event(round(rng.uniform(300, 3000), 3), "restart", length=away))
     events.sort(key=lambda event: event.at)
-    weather = ("delays", "lost requests", "lost replies", "lost wake-ups", "late effects")
+    call_faults = ("delays", "lost requests", "lost replies", "lost wake-ups", "late effects")
     return Plan(
         seed=seed,
         scenario="shop",
         machines=machines,
         horizon=HOUR,
         ttl=10.0,
-        is_fair=False,
-        weather={kind: 0.01 for kind in weather if dice.random() < 0.5},
+        is_mild=False,
+        call_faults={kind: 0.01 for kind in call_faults if rng.random() < 0.5},
         events=tuple(
             Event(one.at, one.what, one.machine, one.length, one.amount, number)
             for number, one in enumerate(events)
         ),
-        offsets=tuple(dice.uniform(-1000.0, 1000.0) for _ in range(machines)),
-        rates=tuple(1 + dice.uniform(-0.005, 0.005) for _ in range(machines)),
+        offsets=tuple(rng.uniform(-1000.0, 1000.0) for _ in range(machines)),
+        rates=tuple(1 + rng.uniform(-0.005, 0.005) for _ in range(machines)),
     )
 
 
 @cache
 def outage(seed: int) -> tuple[float, float]:
     """Return from when to when the mail server is down."""
-    start = dice_for("mail server", "shop", seed).uniform(300, 1500)
+    start = rng_for("mail server", "shop", seed).uniform(300, 1500)
     return start, start + _OUTAGE
 
 
 def flood_of(seed: int) -> int:
     """Return how many jobs the large tenant has."""
     is_large = seed % _LARGE_IN == _LARGE_IN - 1
-    return _LARGE_FLOOD if is_large else dice_for("flood", "shop", seed).choice(_FLOODS)
+    return _LARGE_FLOOD if is_large else rng_for("flood", "shop", seed).choice(_FLOODS)
 
 
 def begin(fleet: Fleet) -> None:
     """Decide when what comes in, and by which machine."""
-    dice = fleet.plan.dice("shop")
-    flood_at = dice.uniform(60, 2400)
+    rng = fleet.plan.rng("shop")
+    flood_at = rng.uniform(60, 2400)
     for machine in fleet.machines:
-        machine.memory |= {"mails": 0, "asking": 0}
+        machine.disk |= {"mails": 0, "requesting": 0}
     big, small, sale = (fleet.machines[place % len(fleet.machines)] for place in range(3))
-    big.memory["flood"] = (flood_at, flood_of(fleet.plan.seed))
-    waits = sorted(dice.uniform(1, 15) for _ in range(_SMALL))
-    small.memory["small"] = [(flood_at + wait, number) for number, wait in enumerate(waits)]
-    sale.memory["sale"] = dice.uniform(60, 3000)
+    big.disk["flood"] = (flood_at, flood_of(fleet.plan.seed))
+    waits = sorted(rng.uniform(1, 15) for _ in range(_SMALL))
+    small.disk["small"] = [(flood_at + wait, number) for number, wait in enumerate(waits)]
+    sale.disk["sale"] = rng.uniform(60, 3000)

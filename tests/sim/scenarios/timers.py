@@ -10,13 +10,13 @@ import msgspec
 from tenure.app import Tenure
 from tenure.core.durations import micros
 from tenure.core.schedules.definition import Plan
-from tenure.runtime.attempts.attempt import Handler
+from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.running_job import current
 from tenure.timers import Tick
 from tests.sim.fleet import Fleet, Machine, Process, current_process
 from tests.sim.scenarios import releases
-from tests.sim.scenarios.opening import opened
-from tests.sim.scenarios.operators import operate, tidy_up
+from tests.sim.scenarios.operators import clean_up, operate
+from tests.sim.scenarios.startup import open_app
 
 __all__ = ["begin", "end", "handler", "is_done", "program"]
 
@@ -30,14 +30,14 @@ _WAITS_MAX = micros(3.0)
 async def program(process: Process) -> None:
     """Run timers until it is asked to stop."""
     machine, ttl = process.machine, process.fleet.plan.ttl
-    app = Tenure(process.link(), replica_ttl=ttl)
+    app = Tenure(process.connect(), replica_ttl=ttl)
     _declare(app, machine)
-    app.on_event(process.hear)
-    if not await opened(app, process):
+    app.on_event(process.record_event)
+    if not await open_app(app, process):
         return
     try:
-        async with app.worker(grace=machine.dice.choice((0.0, 0.5, 5.0))) as worker:
-            machine.memory["worker"] = worker
+        async with app.worker(grace=machine.rng.choice((0.0, 0.5, 5.0))) as worker:
+            machine.disk["worker"] = worker
             await _until_stopped(process, app)
     finally:
         await app.close()
@@ -48,7 +48,7 @@ def _declare(app: Tenure, machine: Machine) -> None:
 
     Many processes are started, and declaring takes much longer than most of what they do.
     """
-    release = machine.memory["release"]
+    release = machine.disk["release"]
     known = _declared.get(release)
     if known is None:
         for name, options in releases.release_of(machine).items():
@@ -62,11 +62,11 @@ _declared: dict[int, tuple[dict[str, Handler], dict[str, Plan]]] = {}
 
 
 async def _until_stopped(process: Process, app: Tenure) -> None:
-    memory = process.machine.memory
-    dice: random.Random | None = memory.get("operator")
-    beside = [] if dice is None else [asyncio.create_task(operate(process, app, dice))]
-    if memory.get("tidies up"):
-        beside.append(asyncio.create_task(tidy_up(process, app)))
+    disk = process.machine.disk
+    rng: random.Random | None = disk.get("operator")
+    beside = [] if rng is None else [asyncio.create_task(operate(process, app, rng))]
+    if disk.get("cleans up"):
+        beside.append(asyncio.create_task(clean_up(process, app)))
     await process.stopping.wait()
     for task in beside:
         task.cancel()
@@ -77,8 +77,8 @@ async def _until_stopped(process: Process, app: Tenure) -> None:
 async def handler(tick: Tick) -> None:
     """Leave a trace of a tick, and take a while; some fail."""
     process, job = current_process.get(), current.get()
-    dice = process.machine.dice
-    process.say(
+    rng = process.machine.rng
+    process.record(
         "ticked",
         key=tick.name,
         tick=micros(tick.nominal.timestamp()),
@@ -87,28 +87,28 @@ async def handler(tick: Tick) -> None:
         attempt=tick.attempt,
         number=job.tries,
     )
-    process.fleet.sink.write(process.name, job.id, job.fence)
-    await process.clock.sleep(dice.choice(_LENGTHS))
-    if dice.random() < _FAILS:
+    process.fleet.resource.write(process.name, job.id, job.fence)
+    await process.clock.sleep(rng.choice(_LENGTHS))
+    if rng.random() < _FAILS:
         raise ValueError("once more")
 
 
 def begin(fleet: Fleet) -> None:
     """Plan the releases; half of the histories have an operator, half somebody who tidies up."""
     releases.begin(fleet)
-    if fleet.plan.dice("operator").random() < 0.5:
-        fleet.machines[0].memory["operator"] = random.Random(f"operator {fleet.plan.seed}")
-    fleet.machines[-1].memory["tidies up"] = fleet.plan.dice("tidying").random() < 0.5
+    if fleet.plan.rng("operator").random() < 0.5:
+        fleet.machines[0].disk["operator"] = random.Random(f"operator {fleet.plan.seed}")
+    fleet.machines[-1].disk["cleans up"] = fleet.plan.rng("tidying").random() < 0.5
 
 
 def is_done(fleet: Fleet) -> bool:
     """Return whether all is well, every timer has ticked since then, and nobody waits in vain."""
-    if not fleet.is_calm:
+    if not fleet.is_healed:
         return False
     ticked: set[str] = set()
     own: set[str] = set()
     for entry in reversed(fleet.history.entries):
-        if entry.what == "calm":
+        if entry.what == "healed":
             break
         if entry.what == "ticked":
             ticked.add(entry.key)

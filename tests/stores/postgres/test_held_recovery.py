@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from tenure.core.jobs import endings
-from tenure.core.jobs.records import JobRecord, NewJob, Orphans, Settlement
+from tenure.core.jobs.records import JobRecord, NewJob, Settlement
+from tenure.core.jobs.replicas import Orphans
 from tenure.runtime.replica.recovery import take
 from tenure.stores.postgres import PostgresStore
 from tests.jobs.replicas import claim_and_die

@@ -9,15 +9,8 @@ from unittest.mock import ANY
 import pytest
 from msgspec.structs import replace
 
-from tenure.core.jobs.records import (
-    BATCH_MAX,
-    NewJob,
-    Note,
-    Recovered,
-    Settlement,
-    Tagged,
-    Unique,
-)
+from tenure.core.jobs.records import BATCH_MAX, NewJob, Note, Settlement, Tagged, Unique
+from tenure.core.jobs.replicas import Recovered
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import SCRIPTS

@@ -10,7 +10,7 @@ import pytest
 
 from tenure import Tenure
 from tenure.core.clock import SystemClock
-from tenure.core.jobs.records import Recovered
+from tenure.core.jobs.replicas import Recovered
 from tenure.core.leases import Granted
 from tenure.errors import StoreError
 from tenure.observe import Event, JobsRecovered

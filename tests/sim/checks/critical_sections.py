@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from tests.sim.history import Entry
 
-__all__ = ["Section", "check_sections", "sections_of"]
+__all__ = ["CriticalSection", "check_sections", "sections_of"]
 
 
 @dataclass(slots=True)
-class Section:
+class CriticalSection:
     """One stay inside a lock or semaphore."""
 
     by: str
@@ -41,21 +41,21 @@ class Section:
         return not self.is_lost and (self.end is None or self.end > at)
 
 
-def sections_of(history: Iterable[Entry]) -> list[Section]:
+def sections_of(history: Iterable[Entry]) -> list[CriticalSection]:
     """Return the sections of a history, in the order of their beginnings.
 
     They are told by "entered" and "leaves"; by "acts", whose `seconds` say how long the lease lasts
-    without another renewal; by "told of a loss", "sees a loss" and the event HoldLost; and by
+    without another renewal; by "notified of loss", "noticed loss" and the event HoldLost; and by
     "crash", which ends all sections of the process in `detail`, up to `seconds` ago. A process that
     did not wake from a "pause" before that was last inside when it was paused.
     """
-    sections: dict[tuple[str, str, int], Section] = {}
+    sections: dict[tuple[str, str, int], CriticalSection] = {}
     paused: dict[str, float] = {}
     for entry in history:
         paused.pop(entry.by, None)
         known = sections.get((entry.by, entry.key, entry.fence))
         if entry.what == "entered":
-            sections[entry.by, entry.key, entry.fence] = Section(
+            sections[entry.by, entry.key, entry.fence] = CriticalSection(
                 entry.by, entry.key, entry.fence, entry.limit, entry.at
             )
         elif entry.what == "pause":
@@ -69,7 +69,7 @@ def sections_of(history: Iterable[Entry]) -> list[Section]:
             known.lasts_until = max(known.lasts_until, entry.at + entry.seconds)
         elif known is not None and entry.what == "leaves":
             known.end = known.given_back = entry.at
-        elif known is not None and entry.what in ("told of a loss", "sees a loss", "event"):
+        elif known is not None and entry.what in ("notified of loss", "noticed loss", "event"):
             known.is_lost = True
     return sorted(sections.values(), key=lambda one: one.start)
 
@@ -83,7 +83,7 @@ def check_sections(history: Iterable[Entry]) -> list[str]:
     was not set ahead.
     """
     wrong: list[str] = []
-    inside: dict[str, list[Section]] = defaultdict(list)
+    inside: dict[str, list[CriticalSection]] = defaultdict(list)
     highest: dict[str, int] = {}
     for one in sections_of(history):
         others = [other for other in inside[one.key] if other.has_it(one.start)]

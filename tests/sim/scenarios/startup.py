@@ -10,16 +10,16 @@ from tenure.core.schedules.definition import Plan
 from tenure.errors import StoreUnavailable
 from tests.sim.fleet import Process
 
-__all__ = ["opened"]
+__all__ = ["open_app"]
 
 
-async def opened(app: Tenure, process: Process) -> bool:
+async def open_app(app: Tenure, process: Process) -> bool:
     """Open the app; False if the process is asked to end before that works.
 
     Its timers are written down first: checkers compare the store with what was declared.
     """
     for plan in app._plans.values():  # noqa: SLF001 - see above
-        process.say("declares", **_facts(plan))
+        process.record("declares", **_facts(plan))
     while not process.stopping.is_set():
         try:
             await app.open()

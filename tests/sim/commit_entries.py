@@ -1,8 +1,8 @@
-"""What commits of schedules did, as entries of a history.
+"""Describes what a commit of schedules did, as entries of a history.
 
-The checkers judge `core.schedules` by these entries. So they are read from the stored texts, as
-plain JSON, and from how the store stood before and after a commit. Nothing here asks `core` what it
-meant.
+The checkers judge `core.schedules` by these entries, so nothing here asks `core` what it meant. The
+entries come from the stored documents, read as plain JSON, and from the difference between the
+store before and after the commit.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from tenure.core.schedules.definition import Definition
 from tenure.core.schedules.records import Commit, Committed, TickLine
 from tenure.stores.memory.schedule_table import Schedule
 
-__all__ = ["EVERYTHING", "FOR_EVER", "Stored", "Stores", "names_in", "told_by"]
+__all__ = ["EVERYTHING", "FOR_EVER", "StoredSchedule", "StoredSchedules", "entries_of", "names_in"]
 
 EVERYTHING: Final = "*"
 FOR_EVER: Final = 2**62
-"""When a pause ends that has no end."""
-Told: TypeAlias = tuple[str, dict[str, Any]]
+"""The end of a pause that has no end."""
+_Facts: TypeAlias = tuple[str, dict[str, Any]]
+"""The kind of an entry, and its other fields."""
 
 
-class Stored(NamedTuple):
-    """A schedule as the store has it at an instant; without `declared`, which a refusal may fix."""
+class StoredSchedule(NamedTuple):
+    """A schedule in the store, at one instant.
+
+    The time of the last declaration is left out: even a refused commit may correct that.
+    """
 
     version: str
     definition: str
@@ -41,7 +45,7 @@ class Stored(NamedTuple):
     newest: TickLine | None
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Stored:
+    def of(cls, schedule: Schedule) -> StoredSchedule:
         return cls(
             schedule.version,
             schedule.definition,
@@ -59,14 +63,19 @@ class Stored(NamedTuple):
         return _decoded(self.text)
 
 
-Stores: TypeAlias = Mapping[str, Stored]
-"""Schedules by name; those that are not there are left out."""
+StoredSchedules: TypeAlias = Mapping[str, StoredSchedule]
+"""Schedules by name, without those that the store does not have."""
 
 
-def told_by(
-    commit: Commit, answer: Committed, before: Stores, after: Stores, *, is_repeat: bool
-) -> Iterator[Told]:
-    """Yield what a commit did: each kind of entry, and its facts."""
+def entries_of(
+    commit: Commit,
+    answer: Committed,
+    before: StoredSchedules,
+    after: StoredSchedules,
+    *,
+    is_repeat: bool,
+) -> Iterator[_Facts]:
+    """Yield the entries of a commit: for each, its kind and its other fields."""
     is_done = answer.outcome in ("done", "instead") and not is_repeat
     if not is_done and before != after:
         yield "changed by a refusal", {"key": commit.name, "outcome": answer.outcome}
@@ -74,43 +83,47 @@ def told_by(
     if is_move:
         yield "moved", _move(commit, answer, before, is_repeat=is_repeat)
     elif not is_done:
-        silent = [one.name for one in commit.expects if one.silent_for is not None]
+        silent = [head.name for head in commit.expects if head.silent_for is not None]
         yield "refused commit", {"key": commit.name, "outcome": answer.outcome, "ids": silent}
     if is_done:
         yield from _written(commit, before, after, is_move=is_move)
 
 
-def _written(commit: Commit, before: Stores, after: Stores, *, is_move: bool) -> Iterator[Told]:
+def _written(
+    commit: Commit, before: StoredSchedules, after: StoredSchedules, *, is_move: bool
+) -> Iterator[_Facts]:
     name = commit.name
     for write in commit.writes:
         if write.standing is None:
             yield "forgotten", {"key": write.name}
     if name not in after:
         return
-    if name != EVERYTHING and _is_planted(commit, before, after):
+    if name != EVERYTHING and _is_registration(commit, before, after):
         yield "registered", _registration(commit, before, after)
         return
     was, now = _standing(before, name), after[name].standing
     if was.get("freeze") != now.get("freeze"):
         yield _freezing(name, was.get("freeze"), now.get("freeze"))
     if not is_move and was.get("cursor", 0) != now["cursor"]:
-        # Nobody decides about ticks in silence, so this is no move.
+        # A cursor that moves without a line in the history was reset by an operator.
         yield "reset", {"key": name, "seen": was.get("cursor", 0), "tick": now["cursor"]}
 
 
-def _is_planted(commit: Commit, before: Stores, after: Stores) -> bool:
+def _is_registration(commit: Commit, before: StoredSchedules, after: StoredSchedules) -> bool:
     return any(_ruling(before, write.name) != _ruling(after, write.name) for write in commit.writes)
 
 
-def _ruling(stores: Stores, name: str) -> tuple[str, str, str]:
-    """Return what decides which definition rules."""
+def _ruling(stores: StoredSchedules, name: str) -> tuple[str, str, str]:
+    """Return the fields that decide which definition rules."""
     stored = stores.get(name)
     if stored is None:
         return "", "", ""
     return stored.definition, stored.ruler, stored.standing.get("successor", "")
 
 
-def _registration(commit: Commit, before: Stores, after: Stores) -> dict[str, Any]:
+def _registration(
+    commit: Commit, before: StoredSchedules, after: StoredSchedules
+) -> dict[str, Any]:
     stored = after[commit.name]
     standing, charter = stored.standing, _fields(stored.definition)
     definition = bytes(charter["definition"]).decode()
@@ -127,7 +140,7 @@ def _registration(commit: Commit, before: Stores, after: Stores) -> dict[str, An
     }
 
 
-def _taken_over(commit: Commit, before: Stores, after: Stores) -> list[str]:
+def _taken_over(commit: Commit, before: StoredSchedules, after: StoredSchedules) -> list[str]:
     return [
         write.name
         for write in commit.writes
@@ -136,18 +149,20 @@ def _taken_over(commit: Commit, before: Stores, after: Stores) -> list[str]:
     ]
 
 
-def _freezing(name: str, was: dict[str, Any] | None, now: dict[str, Any] | None) -> Told:
-    """Return a pause if it began anew; the end of one if it goes on, or is gone."""
+def _freezing(name: str, was: dict[str, Any] | None, now: dict[str, Any] | None) -> _Facts:
+    """Return "frozen" if a new pause began; "thawed" if its end changed, or it is gone."""
     is_new = now is not None and (was is None or was["since"] != now["since"])
     return "frozen" if is_new else "thawed", {"key": name, "tick": _end_of(now)}
 
 
 def _end_of(freeze: dict[str, Any] | None) -> int:
-    """Return when a pause ends; 0 if there is none."""
+    """Return when a pause ends; 0 without a pause."""
     return 0 if freeze is None else freeze.get("until", FOR_EVER)
 
 
-def _move(commit: Commit, answer: Committed, before: Stores, *, is_repeat: bool) -> dict[str, Any]:
+def _move(
+    commit: Commit, answer: Committed, before: StoredSchedules, *, is_repeat: bool
+) -> dict[str, Any]:
     lines = [*commit.lines]
     outcome: str = answer.outcome
     detail, wants = "", _wants(commit)
@@ -188,15 +203,15 @@ def _move(commit: Commit, answer: Committed, before: Stores, *, is_repeat: bool)
 
 
 def _wants(commit: Commit) -> str:
-    """Return what was asked for: a tick, which may be paused; a run beside them; or neither."""
+    """Return "run" for a tick, even a paused one; "trigger" for a run beside the ticks; or ""."""
     if commit.run_line is not None and _body(commit.run_line)[1] == "triggered":
         return "trigger"
     is_paused = bool(commit.lines) and _body(commit.lines[-1]) == ("skipped", "paused")
     return "run" if commit.run is not None or is_paused else ""
 
 
-def _cursor_left(commit: Commit, before: Stores) -> int:
-    """Return the cursor from which a move went on; 0 if it leaves the cursor alone."""
+def _cursor_left(commit: Commit, before: StoredSchedules) -> int:
+    """Return the cursor that a move started from; 0 if it does not move the cursor."""
     texts = [before[commit.name].text if commit.name in before else ""]
     texts += [write.standing or "" for write in commit.writes if write.name == commit.name]
     cursors = [_decoded(text).get("cursor", 0) for text in texts if text]
@@ -204,15 +219,15 @@ def _cursor_left(commit: Commit, before: Stores) -> int:
     return cursors[0] if is_moved else 0
 
 
-def _standing(stores: Stores, name: str) -> dict[str, Any]:
+def _standing(stores: StoredSchedules, name: str) -> dict[str, Any]:
     return stores[name].standing if name in stores else {}
 
 
 def names_in(commit: Commit) -> Collection[str]:
-    """Return all schedules that a commit is about."""
-    return dict.fromkeys(
-        [commit.name, *(one.name for one in commit.expects), *(one.name for one in commit.writes)]
-    )
+    """Return the names of all schedules that a commit reads or writes."""
+    heads = (head.name for head in commit.expects)
+    writes = (write.name for write in commit.writes)
+    return dict.fromkeys([commit.name, *heads, *writes])
 
 
 def _body(line: TickLine) -> tuple[str, str]:
@@ -225,7 +240,7 @@ def _runs_again(options: str) -> bool:
     return bool(_decoded(options or "{}").get("rerun", True))
 
 
-@lru_cache(1000)  # of standings there is a new one with every tick
+@lru_cache(1000)  # bounded, as each tick writes a new standing
 def _decoded(text: str) -> dict[str, Any]:
     return msgspec.json.decode(text, type=dict[str, Any])
 
@@ -237,6 +252,6 @@ def _fields(text: str) -> dict[str, Raw]:
 
 @cache
 def _period(definition: str) -> float:
-    """Return the seconds from tick to tick of a definition; 0 if they are not always as many."""
+    """Return the seconds between two ticks of a definition; 0 if they vary."""
     read = msgspec.json.decode(definition, type=Definition)
     return read.rule.period_us / 1e6 if isinstance(read.rule, Every) and not read.rests else 0.0

@@ -10,8 +10,8 @@ from tenure.stores.connect import connect
 from tenure.stores.memory import MemoryStore
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.sim.checks.leases import check_leases
-from tests.sim.checks.telling import check_told_of_stale_ends
-from tests.sim.entries import entry, granted, of_holder, settled
+from tests.sim.checks.notifications import check_refused_ends_reported
+from tests.sim.entry_builders import entry, granted, of_holder, settled
 
 
 async def test_a_worker_that_is_stopped_during_its_audit_leaves(caplog):
@@ -62,4 +62,4 @@ def test_whoever_leaves_waits_for_a_last_answer(left: float, wrong: int):
         settled(2, 5, answer="lost", holder="m0.1"),
         entry(left, "ended", by="m0.1"),
     ]
-    assert len(check_told_of_stale_ends(history)) == wrong
+    assert len(check_refused_ends_reported(history)) == wrong

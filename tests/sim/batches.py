@@ -1,4 +1,4 @@
-"""Many runs at once: their sum, their speed, and whether enough has happened in them."""
+"""Runs many seeds on all cores; sums up their counts, and says whether enough has happened."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
 
-from tests.sim.floors import FLOORS, floors_from
 from tests.sim.history import write_lines
-from tests.sim.plan import FAULTS, dice_for
-from tests.sim.running import SCENARIOS, planned, run
+from tests.sim.minimums import MINIMUMS, runs_for_minimums
+from tests.sim.plan import FAULTS, rng_for
+from tests.sim.runner import planned, run
+from tests.sim.scenarios.catalog import SCENARIOS
 
 __all__ = [
     "Batch",
-    "Sum",
-    "below_floors",
+    "Totals",
+    "below_minimums",
     "is_compared",
     "run_batch",
     "run_many",
@@ -35,21 +36,21 @@ SHARES = {
     "http": 0.1,
     "shop": 0.0005,  # its hour takes as long as 300 histories of others
 }
-"""How many of all runs are of which scenario."""
+"""The share of each scenario among all runs."""
 
 _BATCH = 25
-# One of so many runs is done twice, and must give the same history to the byte.
+# One of so many runs is repeated, and must give the same history to the byte.
 _TWICE_IN = 100
 
 
 @dataclass
 class Batch:
-    """Some runs of one scenario."""
+    """The results of some runs of one scenario."""
 
     scenario: str
     runs: int = 0
     seconds: float = 0.0
-    """Of a core's time."""
+    """CPU time."""
     counts: Counter[str] = field(default_factory=Counter)
     failed: list[tuple[int, list[str]]] = field(default_factory=list)
 
@@ -60,7 +61,7 @@ class Batch:
         self.failed += other.failed
 
 
-Sum = dict[str, Batch]
+Totals = dict[str, Batch]
 
 
 def run_batch(scenario: str, seeds: Iterable[int], faults: Collection[str] = FAULTS) -> Batch:
@@ -83,9 +84,9 @@ def run_batch(scenario: str, seeds: Iterable[int], faults: Collection[str] = FAU
 
 
 def is_compared(scenario: str, seed: int) -> bool:
-    """Return whether a run is done twice: one in each hundred is, in no fixed place of it."""
+    """Return whether a run is repeated: one of each hundred is, at a random place."""
     hundred, place = divmod(seed, _TWICE_IN)
-    return place == dice_for("comparing", scenario, hundred).randrange(_TWICE_IN)
+    return place == rng_for("comparing", scenario, hundred).randrange(_TWICE_IN)
 
 
 def run_many(
@@ -95,17 +96,17 @@ def run_many(
     first: int = 0,
     faults: Collection[str] = FAULTS,
     cores: int | None = None,
-    on_progress: Callable[[Sum], None] = lambda _: None,
-) -> Sum:
-    """Run `count` seeds, shared out over scenarios and cores."""
-    sums = {name: Batch(name) for name in SCENARIOS if name in scenarios}
-    # A child of its own kind: whatever the caller has open stays with the caller.
+    on_progress: Callable[[Totals], None] = lambda _: None,
+) -> Totals:
+    """Run `count` seeds, distributed over scenarios and cores."""
+    totals = {name: Batch(name) for name in SCENARIOS if name in scenarios}
+    # Spawned, not forked: children must not inherit what the caller has open.
     with ProcessPoolExecutor(cores or os.cpu_count(), get_context("spawn")) as pool:
-        batches = list(_batches(count, list(sums), first))
+        batches = list(_batches(count, list(totals), first))
         for batch in pool.map(partial(_run_batch, faults=tuple(faults)), batches):
-            sums[batch.scenario].add(batch)
-            on_progress(sums)
-    return sums
+            totals[batch.scenario].add(batch)
+            on_progress(totals)
+    return totals
 
 
 def _run_batch(batch: tuple[str, range], faults: Collection[str]) -> Batch:
@@ -113,7 +114,7 @@ def _run_batch(batch: tuple[str, range], faults: Collection[str]) -> Batch:
 
 
 def _batches(count: int, scenarios: list[str], first: int) -> Iterator[tuple[str, range]]:
-    """Yield pieces of all scenarios in turn, so that any part of them is like the whole."""
+    """Yield batches of all scenarios in turn, so that each part of the run has all scenarios."""
     whole = sum(SHARES[name] for name in scenarios)
     batches = []
     for name in scenarios:
@@ -125,20 +126,20 @@ def _batches(count: int, scenarios: list[str], first: int) -> Iterator[tuple[str
         yield name, seeds
 
 
-def below_floors(sums: Sum) -> list[str]:
-    """Return what happened too rarely to prove anything."""
+def below_minimums(totals: Totals) -> list[str]:
+    """Return a line for each event that happened too rarely for the runs to prove anything."""
     return [
         f"{name}: only {batch.counts[what]} {what} in {batch.runs} runs; "
         f"at least {least:.0f} are expected"
-        for name, batch in sums.items()
-        for what, least in _floors(batch).items()
+        for name, batch in totals.items()
+        for what, least in _minimums(batch).items()
         if batch.counts[what] < least
     ]
 
 
-def _floors(batch: Batch) -> dict[str, float]:
-    """Return the least of each for so many runs; nothing of which less than one is expected."""
-    if batch.runs < floors_from(batch.scenario):
+def _minimums(batch: Batch) -> dict[str, float]:
+    """Return the minimums for so many runs, without those that demand less than one event."""
+    if batch.runs < runs_for_minimums(batch.scenario):
         return {}
-    floors = {what: share * batch.runs for what, share in FLOORS[batch.scenario].items()}
-    return {what: least for what, least in floors.items() if least >= 1}
+    minimums = {what: share * batch.runs for what, share in MINIMUMS[batch.scenario].items()}
+    return {what: least for what, least in minimums.items() if least >= 1}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tenure.core.schedules.definition import Definition
 from tests.sim.checks.runs import StoredRuns
 
-__all__ = ["Name", "Ruler", "Stored", "Timer"]
+__all__ = ["Name", "Ruler", "StoredTimers", "Timer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Name:
     def is_declared(self, now: int, declared_for: int) -> bool:
         return self.declared + declared_for > now
 
-    def go_on_from(self, other: Name) -> None:
+    def continue_from(self, other: Name) -> None:
         if other.last_tick > self.last_tick:
             self.last_tick, self.last_job = other.last_tick, other.last_job
 
@@ -73,7 +73,7 @@ class Timer:
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredTimers:
     """All that it knows."""
 
     timers: dict[str, Timer] = field(default_factory=dict)
@@ -90,12 +90,12 @@ class Stored:
     def name(self, key: str) -> Name | None:
         return self.timers[key].names[key] if key in self.timers else None
 
-    def heir_of(self, key: str) -> str:
+    def latest_name(self, key: str) -> str:
         """Return the last of its successors that is there; itself if there is none."""
         while (following := self.timers[key].names[key].successor) in self.timers:
             key = following
         return key
 
-    def lost_its_heir(self, key: str) -> bool:
+    def lost_its_successor(self, key: str) -> bool:
         """Return whether a name that is there was taken over by one that is not, any more."""
         return self.timers[key].names[key].successor not in ("", *self.timers)

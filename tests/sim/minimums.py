@@ -1,4 +1,7 @@
-"""The least that must have happened: a simulation in which nothing happens proves nothing."""
+"""How often each event must have happened: a simulation in which nothing happens proves nothing.
+
+`batches` compares the counts of many runs with these minimums, and the simulation fails below them.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ from typing import Final
 
 from tests.sim.plan import FAULTS
 
-__all__ = ["FLOORS", "FLOORS_FROM", "floors_from"]
+__all__ = ["MINIMUMS", "RUNS_FOR_MINIMUMS", "runs_for_minimums"]
 
 # With fewer runs than this there may be too little of something by chance.
-FLOORS_FROM: Final = 100
+RUNS_FOR_MINIMUMS: Final = 100
 
 
-def floors_from(scenario: str) -> int:
-    """Return from how many runs on a scenario has floors: an hour of the shop has enough of all."""
-    return 1 if scenario == "shop" else FLOORS_FROM
+def runs_for_minimums(scenario: str) -> int:
+    """Return from how many runs on the minimums of a scenario apply.
+
+    One is enough for the shop: its hour has enough of each event.
+    """
+    return 1 if scenario == "shop" else RUNS_FOR_MINIMUMS
 
 
 _USUAL = 0.03
@@ -22,14 +28,14 @@ _CLIENTS: Final = ("delays", "lost requests", "lost replies", "duplicates", "lat
 
 
 def _faults(rarer: dict[str, float]) -> dict[str, float]:
-    """Return the least share of runs in which each fault comes true: a fifth of it, about.
+    """Return the smallest share of runs with each fault: about a fifth of the usual share.
 
-    `rarer`: what happens so seldom in a scenario that this many runs could miss it by chance. No
-    floor counts before it asks for one whole thing, so these need more runs.
+    `rarer` has smaller shares for faults that a scenario seldom meets. A minimum applies once it
+    demands at least one event, so rarer faults need more runs.
     """
     shares = dict.fromkeys((*FAULTS, "edges met"), _USUAL)
     shares |= {"store clock": 0.01, "failover": 0.01, "lost wake-ups": 0.01, **rarer}
-    return {"fair weather": _USUAL} | {f"runs with {what}": one for what, one in shares.items()}
+    return {"mild plans": _USUAL} | {f"runs with {what}": share for what, share in shares.items()}
 
 
 _STEPS: Final = {
@@ -40,7 +46,7 @@ _STEPS: Final = {
 }
 """Of the store's clock, where jobs run."""
 
-FLOORS: Final = {
+MINIMUMS: Final = {
     "locks": {
         "grants": 2.0,
         "expired leases": 0.15,
@@ -143,9 +149,9 @@ FLOORS: Final = {
         "runs with crash": 1.0,
         "runs with restart": 1.0,
         "runs with edges met": 0.0,
-        "fair weather": 0.0,
+        "mild plans": 0.0,
         "steps ahead": 0.0,
         "steps back": 0.0,
     },
 }
-"""The least of each, per run."""
+"""The smallest average per run, by scenario and event."""

@@ -1,4 +1,4 @@
-"""Entries of histories, for checkers to be tried on."""
+"""Builds entries for the tests of the checkers, which write histories by hand."""
 
 from typing import Any
 

@@ -9,7 +9,12 @@ from typing import TypeAlias
 
 from tests.sim.history import Entry
 
-__all__ = ["check_bounds", "check_fair", "check_told_in_time", "check_told_of_stale_ends"]
+__all__ = [
+    "check_hold_limits",
+    "check_mild",
+    "check_notified_in_time",
+    "check_refused_ends_reported",
+]
 
 # A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
 _AT_ONCE = 0.05
@@ -21,7 +26,7 @@ _Pause: TypeAlias = tuple[str, float, float]
 """What the names of its processes begin with, its beginning and its end."""
 
 
-def check_told_in_time(history: Sequence[Entry]) -> list[str]:
+def check_notified_in_time(history: Sequence[Entry]) -> list[str]:
     """Return blocks that had to look to see a loss, and handlers that were not stopped.
 
     These run on after a take-over or a cancel that their process was told of, or after their
@@ -30,7 +35,7 @@ def check_told_in_time(history: Sequence[Entry]) -> list[str]:
     handlers = _Handlers(_pauses(history))
     wrong: list[str] = []
     for entry in history:
-        if entry.what == "sees a loss" and entry.ok and entry.seconds > _AT_ONCE:
+        if entry.what == "noticed loss" and entry.ok and entry.seconds > _AT_ONCE:
             since = entry.at - entry.seconds * 1.01
             if not _was_paused(handlers.pauses, entry.by, since, entry.at):
                 wrong.append(f"{entry.at} s, {entry.by}: not told of a loss {entry.seconds} s ago")
@@ -58,7 +63,7 @@ class _Handlers:
                 self._told.pop((entry.by, entry.job), None)
             case "event" if entry.detail == "ReplicaLost":
                 self._tell(entry, "its take-over")
-            case "told to cancel":
+            case "received cancel":
                 self._tell(entry, "it was cancelled")
             case "finished" | "failed" | "stopped":
                 yield from self._ended(entry)
@@ -95,7 +100,7 @@ def _was_paused(pauses: Iterable[_Pause], process: str, since: float, until: flo
     )
 
 
-def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
+def check_refused_ends_reported(history: Sequence[Entry]) -> list[str]:
     """Return attempts whose end was refused by the store, and whose worker did not say so.
 
     Only a worker's own end counts. A process that hands a job back, or recovers one, asks for
@@ -130,7 +135,7 @@ def check_told_of_stale_ends(history: Sequence[Entry]) -> list[str]:
     ]
 
 
-def check_bounds(history: Sequence[Entry]) -> list[str]:
+def check_hold_limits(history: Sequence[Entry]) -> list[str]:
     """Return holds that were given to the next before `min_hold`, or acted after `max_hold`.
 
     Both are in "entered", as seconds and ttl. A lease may always be lost earlier: only for
@@ -153,7 +158,7 @@ def check_bounds(history: Sequence[Entry]) -> list[str]:
     return wrong
 
 
-def check_fair(history: Sequence[Entry], left_behind: Sequence[str]) -> list[str]:
+def check_mild(history: Sequence[Entry], unreleased: Sequence[str]) -> list[str]:
     """Return what was lost although nothing happened that could cost anybody anything.
 
     `left_behind`: leases and waiters that ended by themselves; see `check_leases`.
@@ -169,7 +174,7 @@ def check_fair(history: Sequence[Entry], left_behind: Sequence[str]) -> list[str
     ]
     if any(step.seconds > 0 for step in said["stepped"]):
         return wrong  # leases may have ended early
-    wrong += [f"{one} was left behind" for one in left_behind] + check_bounds(history)
+    wrong += [f"{one} was left behind" for one in unreleased] + check_hold_limits(history)
     wrong += [
         f"{event.at} s, {event.by}: {event.key!r} was lost: {event.answer}"
         for event in said["event"]

@@ -1,4 +1,4 @@
-"""What the store of a simulation writes down: what it answers, and what processes hear of it."""
+"""Writes the store's entries of a history: its answers, and what processes receive of them."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any
 from tests.sim.clock import StoreClock
 from tests.sim.history import History
 
-__all__ = ["Diary"]
+__all__ = ["Recorder"]
 
 
-class Diary:
-    """The store's entries in a history. The server and its parts share it."""
+class Recorder:
+    """The store's view of a history. The server and its three parts share one."""
 
     def __init__(self, clock: StoreClock, history: History) -> None:
         self._clock = clock
         self._history = history
         self.caller = ""
-        """The process whose request is being carried out."""
+        """The process whose request is being executed."""
         self.writes = 0
         """How many calls that may change something were answered."""
         self.on_write: Callable[[], None] = lambda: None
 
-    def say(self, what: str, **facts: Any) -> None:
-        """Write down what the store does."""
+    def record(self, what: str, **facts: Any) -> None:
+        """Add an entry of the store, with the store's time."""
         clock = self._clock
         self._history.add(clock.boot(), "store", what, now=clock.wall(), **facts)
 
-    def say_of(self, process: str, what: str, **facts: Any) -> None:
-        """Write down what a process asks for, or hears."""
+    def record_for(self, process: str, what: str, **facts: Any) -> None:
+        """Add an entry of a process: a request that it sends, or an answer that it receives."""
         self._history.add(self._clock.boot(), process, what, **facts)
 
-    def wrote(self) -> None:
-        """Count a write. It may be the last one before some are lost."""
+    def count_write(self) -> None:
+        """Count a write. After it the store may lose the last few writes."""
         self.writes += 1
         self.on_write()

@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.sim.checks.telling import (
-    check_bounds,
-    check_fair,
-    check_told_in_time,
-    check_told_of_stale_ends,
+from tests.sim.checks.notifications import (
+    check_hold_limits,
+    check_mild,
+    check_notified_in_time,
+    check_refused_ends_reported,
 )
-from tests.sim.entries import entry, granted, of_job, recovered, settled
+from tests.sim.entry_builders import entry, granted, of_job, recovered, settled
 from tests.sim.history import Entry
 
 
 def test_who_is_told_in_time():
-    late = Entry(at=5, by="m0.1", what="sees a loss", ok=True, seconds=2)
+    late = Entry(at=5, by="m0.1", what="noticed loss", ok=True, seconds=2)
     pause = Entry(at=2, by="world", what="pause", number=0, seconds=2.5)
-    assert len(check_told_in_time([late])) == 1
-    assert not check_told_in_time([pause, late])
+    assert len(check_notified_in_time([late])) == 1
+    assert not check_notified_in_time([pause, late])
     taken = Entry(at=5, by="m0.1", what="event", detail="ReplicaLost", ids=["j"])
     ran_on = Entry(at=6, by="m0.1", what="finished", job="j")
-    assert len(check_told_in_time([taken, ran_on])) == 1
-    assert not check_told_in_time([taken, Entry(at=6, by="m0.1", what="stopped", job="j")])
+    assert len(check_notified_in_time([taken, ran_on])) == 1
+    assert not check_notified_in_time([taken, Entry(at=6, by="m0.1", what="stopped", job="j")])
 
 
 def of_handler(at: float, what: str, **facts: Any) -> Entry:
@@ -31,7 +31,7 @@ def of_handler(at: float, what: str, **facts: Any) -> Entry:
 
 
 PAUSED = Entry(at=3, by="world", what="pause", number=0, seconds=2)
-TOLD = Entry(at=2, by="m0.1", what="told to cancel", ids=["j"])
+TOLD = Entry(at=2, by="m0.1", what="received cancel", ids=["j"])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ TOLD = Entry(at=2, by="m0.1", what="told to cancel", ids=["j"])
     ],
 )
 def test_who_is_cancelled_stops(history: list[Entry], is_right: bool):
-    assert len(check_told_in_time([of_handler(1, "began"), *history])) == (not is_right)
+    assert len(check_notified_in_time([of_handler(1, "began"), *history])) == (not is_right)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_who_is_cancelled_stops(history: list[Entry], is_right: bool):
 )
 def test_attempts_end_with_their_time_out(history: list[Entry], is_right: bool):
     begin = [of_job(1, "inserted", answer="created", ttl=3.0), of_handler(1, "began")]
-    assert len(check_told_in_time([*begin, *history])) == (not is_right)
+    assert len(check_notified_in_time([*begin, *history])) == (not is_right)
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "retry", "failed", "cancelled"])
@@ -70,16 +70,16 @@ def test_who_is_told_of_a_refused_end(outcome: str):
     refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", holder="m0.1")
     told = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
     crash = Entry(at=2, by="world", what="crash", detail="m0.1")
-    assert len(check_told_of_stale_ends([refused])) == 1
-    assert not check_told_of_stale_ends([refused, told])
-    assert not check_told_of_stale_ends([refused, crash])
-    assert not check_told_of_stale_ends([settled(2, 5), refused])
+    assert len(check_refused_ends_reported([refused])) == 1
+    assert not check_refused_ends_reported([refused, told])
+    assert not check_refused_ends_reported([refused, crash])
+    assert not check_refused_ends_reported([settled(2, 5), refused])
 
 
 @pytest.mark.parametrize("outcome", ["handed back", "lost"])
 def test_a_refused_end_that_another_process_decided_is_no_loss_of_the_worker(outcome: str):
     refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", holder="m0.1")
-    assert not check_told_of_stale_ends([refused])
+    assert not check_refused_ends_reported([refused])
 
 
 def test_fair_weather_costs_nothing():
@@ -87,17 +87,17 @@ def test_fair_weather_costs_nothing():
     over = Entry(
         at=1, by="m0.1", what="event", detail="HoldLost", key="k", answer="max_hold is over"
     )
-    assert not check_fair([over], [])
-    assert len(check_fair([lost, *recovered(2)], ["'k' of a"])) == 3
+    assert not check_mild([over], [])
+    assert len(check_mild([lost, *recovered(2)], ["'k' of a"])) == 3
     dead = Entry(at=1, by="m0.1", what="event", detail="ReplicaLost", replica="r")
     back, ahead = (entry(0, "stepped", seconds=seconds) for seconds in (-9, 9))
-    assert len(check_fair([back, lost, dead], [])) == 2
-    assert len(check_fair([ahead, lost, dead, *recovered(2)], ["'k' of a"])) == 2
+    assert len(check_mild([back, lost, dead], [])) == 2
+    assert len(check_mild([ahead, lost, dead, *recovered(2)], ["'k' of a"])) == 2
 
 
 def test_holds_keep_within_their_bounds():
     entered = Entry(at=1, by="p", what="entered", key="k", holder="a", limit=1, seconds=2, ttl=5)
     acts = Entry(at=7, by="p", what="acts", key="k", holder="a")
-    assert not check_bounds([entered, granted(3, "b", 2)])
-    assert len(check_bounds([entered, granted(2, "b", 2)])) == 1
-    assert len(check_bounds([entered, acts])) == 1
+    assert not check_hold_limits([entered, granted(3, "b", 2)])
+    assert len(check_hold_limits([entered, granted(2, "b", 2)])) == 1
+    assert len(check_hold_limits([entered, acts])) == 1
