@@ -69,7 +69,7 @@ async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_mak
     assert blocked.seconds >= 1.5
     assert f"keeps_the_interpreter {job.id}" in blocked.jobs
     said = str(blocked)
-    assert "replica_ttl is 1.5 s: others have taken this worker for dead" in said
+    assert "replica_ttl is 1.5 s: other workers have taken this worker for dead" in said
     assert "executor='process'" in said
     assert "tenure worker" in said
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from tenure.core.policy import Backoff
 from tenure.core.schedules import documents, registration
-from tenure.runtime.timers import ticker
+from tenure.runtime.timers import declarations
 from tenure.stores.memory import schedule_table
 from tests.sim.fleet import Fleet, Machine
 
@@ -91,7 +91,7 @@ def short_lifetimes() -> Iterator[None]:
         patch.object(documents, "DECLARED_FOR", DECLARED_FOR),
         patch.object(registration, "DECLARED_FOR", DECLARED_FOR),
         patch.object(schedule_table, "DECLARED_ANEW_AFTER", DECLARED_ANEW_AFTER),
-        patch.object(ticker, "_DECLARE_EVERY", DECLARED_FOR / 2),
+        patch.object(declarations, "_DECLARE_EVERY", DECLARED_FOR / 2),
     ):
         yield
 

@@ -111,16 +111,16 @@ async def test_what_expires_is_told_by_every_beat(store: PostgresStore):
 def test_looks_begin_where_the_last_one_found_nothing():
     looks = _Looks()
     assert looks.begin(0) is None
-    looks.end(None, 50_000_000, found=False)
+    looks.end(None, 50_000_000, has_expired=False)
     assert looks.begin(3) == 40_000_000
-    looks.end(40_000_000, 53_000_000, found=True)
+    looks.end(40_000_000, 53_000_000, has_expired=True)
     assert [looks.begin(6), looks.begin(9)] == [None, None]
-    looks.end(40_000_000, 54_000_000, found=False)  # one that was sent before the find
+    looks.end(40_000_000, 54_000_000, has_expired=False)  # one that was sent before the find
     assert looks.begin(10) is None
-    looks.end(None, 60_000_000, found=False)
+    looks.end(None, 60_000_000, has_expired=False)
     assert looks.begin(69) == 50_000_000
     assert looks.begin(70) is None  # once a minute from the first on
-    looks.end(None, 20_000_000, found=False)  # the clock was set back
+    looks.end(None, 20_000_000, has_expired=False)  # the clock was set back
     assert looks.begin(71) is None
-    looks.end(None, 21_000_000, found=False)
+    looks.end(None, 21_000_000, has_expired=False)
     assert looks.begin(72) == 11_000_000

@@ -12,7 +12,15 @@ import pytest
 
 from tenure.core.leases import Granted, Lease
 from tenure.errors import StoreError, StoreUnavailable
-from tenure.stores.sqlite import SqliteStore, database, keys, leases, line, semaphores, writer
+from tenure.stores.sqlite import (
+    SqliteStore,
+    database,
+    lease_keys,
+    leases,
+    semaphores,
+    waiters,
+    writer,
+)
 from tenure.stores.sqlite.leases import _after
 from tenure.stores.sqlite.statements import bells_of
 from tenure.testing import ManualClock
@@ -303,7 +311,7 @@ async def test_a_full_answer_takes_as_long_for_any_limit(store):
 
 STATEMENTS = {
     name: text
-    for module in (keys, leases, line, semaphores)
+    for module in (lease_keys, leases, semaphores, waiters)
     for name, text in vars(module).items()
     if name.isupper() and isinstance(text, str) and not name.startswith("_")
 }
