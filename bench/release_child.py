@@ -31,7 +31,9 @@ async def recover(url: str, jobs: int) -> dict[str, Any]:
     async def work() -> None: ...
 
     async with app:
-        store: Any = app._store  # noqa: SLF001 - what a dead process did has no public call
+        # What a dead process did has no public call. Older releases have no engine.
+        engine: Any = getattr(app, "_engine", None)
+        store: Any = app._store if engine is None else engine.store  # noqa: SLF001 - as above
         jobs_of: Any = getattr(store, "jobs", store)  # before stores were composed of parts
         for _ in range(jobs // SLICE):
             await app.enqueue_many([work.request() for _ in range(SLICE)])

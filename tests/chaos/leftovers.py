@@ -7,6 +7,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tests.chaos.brood import Brood
 from tests.chaos.labour import CANARY, connected
 from tests.chaos.places import PASSWORD, Place
@@ -31,7 +32,7 @@ async def check_store(place: Place, app: Tenure, tally: Tally) -> None:
     async def all_gone() -> bool:
         # Nobody else is there any more to bury the last who died, and to clean up after them.
         await app.recover()
-        await app._services().store.prune(idle=0)
+        await engine_of(app).services().store.prune(idle=0)
         return not (await app.locks() or await app.replicas() or await app.queues())
 
     try:

@@ -8,6 +8,7 @@ import msgspec
 
 import tenure
 from tenure import blocking
+from tenure.app import engine_of
 from tenure.core.jobs.records import JobRecord
 from tenure.core.schedules.documents import Decision
 from tenure.core.schedules.registration import Registered, Registration
@@ -37,7 +38,7 @@ class Clockwork:
         async def report(kind: str) -> None: ...
 
         app.schedule(report, cron="0 6 * * 1", tz="Europe/Berlin", args=("x",), name="weekly")
-        self._plans = app._plans
+        self._plans = engine_of(app).registry.plans
         self.sync = blocking.Tenure(app)
 
     def call(self, work: Awaitable[T]) -> T:
@@ -45,7 +46,7 @@ class Clockwork:
 
     @property
     def store(self) -> Any:
-        return self.sync._app._store
+        return engine_of(self.sync._app).store
 
     def register(self, *names: str, **changed: Any) -> None:
         """Make timers known, as a worker does when it begins."""

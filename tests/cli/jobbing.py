@@ -10,6 +10,7 @@ import msgspec
 
 import tenure
 from tenure import blocking
+from tenure.app import engine_of
 from tenure.core.jobs.history import AttemptLine, write_history
 from tenure.core.jobs.records import JobRecord
 from tenure.core.worker_info import write_serving
@@ -46,7 +47,7 @@ class Shop:
         **serving: Any,
     ) -> list[JobRecord]:
         """Let a replica run all that waits; with `serving` it says what that is."""
-        store = self.sync._app._store
+        store = engine_of(self.sync._app).store
 
         async def claim() -> list[JobRecord]:
             told = write_serving(queues=queues, **serving) if serving else {}
@@ -66,7 +67,7 @@ class Shop:
             history=write_history([attempt]),
             **how,
         )
-        store = self.sync._app._store
+        store = engine_of(self.sync._app).store
         assert self.sync._portal().call(store.jobs.settle([end])) == ["settled"]
 
     def fail(self, record: JobRecord, message: str, trace: str = "") -> None:

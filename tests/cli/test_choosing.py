@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tenure.app import engine_of
 from tenure.cli import target
 from tenure.cli.jobs import selection as choosing
 from tenure.core.jobs.records import NewJob
@@ -154,7 +155,7 @@ def test_an_outage_says_how_far_it_went(cli: Run, file_place: Place, monkeypatch
 
 
 def insert(shop: Shop, *ids: str) -> None:
-    store, call = shop.sync._app._store, shop.sync._portal().call
+    store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
     call(store.jobs.insert([NewJob(id=one, task="resize") for one in ids]))
 
 

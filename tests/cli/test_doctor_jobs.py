@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.app import engine_of
 from tenure.cli import target
 from tenure.core.jobs.records import NewJob
 from tenure.core.leases import Finding
@@ -50,7 +51,7 @@ def found(cli: Run, place: Place):
 
 def late(shop: Shop, *numbers: int, queue: str = "default") -> None:
     """Insert jobs that have been due for two minutes."""
-    store, call = shop.sync._app._store, shop.sync._portal().call
+    store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
     due = call(store.ping()).now - 120_000_000
     ids = [f"01890a5d-ac96-774b-bcce-{number:012}" for number in numbers]
     call(store.jobs.insert([NewJob(id=one, task="resize", queue=queue, at=due) for one in ids]))

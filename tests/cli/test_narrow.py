@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tenure.app import engine_of
 from tests.cli.clockwork import Clockwork, clockwork_at
 from tests.cli.conftest import Place
 from tests.cli.jobbing import Shop, shop_at
@@ -59,7 +60,7 @@ def test_timers(file_place: Place, work: Clockwork, columns: int):
 @pytest.mark.parametrize("columns", [60, 70, 80, 100])
 def test_replicas(file_place: Place, shop: Shop, columns: int):
     host = "web-7d9f8c6b5-x2x8z.shop.example.org"
-    store = shop.sync._app._store
+    store = engine_of(shop.sync._app).store
     shop.sync._portal().call(store.jobs.beat([ID], ttl=600, meta={"host": host, "pid": "471147"}))
     header, row = table(file_place, "replicas", columns=columns, begins="REPLICA")
     assert {"REPLICA", "PROCESS", "STATE", "JOBS"} <= set(header.split())

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tenure.app import engine_of
 from tenure.core.jobs.history import AttemptLine, write_history
 from tenure.core.jobs.records import NewJob
 from tests.cli.clockwork import clockwork_at
@@ -69,7 +70,7 @@ def test_its_turn(shop: Shop, reasons):
 
 def test_a_queue_that_nobody_serves(shop: Shop, reasons):
     shop.claim(queues=["mail"])
-    store, call = shop.sync._app._store, shop.sync._portal().call
+    store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
     late = call(store.ping()).now - 60_000_000
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
@@ -89,7 +90,7 @@ def test_a_worker_that_is_merely_busy(shop: Shop, reasons):
     """It serves the queue, and runs a job of another one: no further --queues would help."""
     shop.sync.enqueue(shop.send.request(7))
     shop.claim(queues=["mail", "default"], slots=1, **NO_TIMERS)
-    store, call = shop.sync._app._store, shop.sync._portal().call
+    store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
     late = call(store.ping()).now - 60_000_000
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
@@ -162,7 +163,7 @@ def test_the_attempts_one_after_the_other(cli: Run, place: Place, shop: Shop):
     end = settlement(
         id=job.id, fence=record.fence, outcome="failed", history=write_history(history)
     )
-    store = shop.sync._app._store
+    store = engine_of(shop.sync._app).store
     shop.sync._portal().call(store.jobs.settle([end]))
     lines = show(cli, place, job.id).out.splitlines()
     first, second_line, third = (line for line in lines if line.startswith("attempt "))

@@ -12,6 +12,7 @@ from typing import Self
 
 import pytest
 
+from tenure.app import engine_of
 from tenure.cli.jobs import follower as following
 from tenure.cli.jobs import tail as tail_module
 from tenure.cli.jobs.follower import Follower
@@ -38,7 +39,7 @@ class Looking:
     def __init__(self, shop: Shop, state: str | None = None, lines: int = 200, **wanted: str):
         self._call = shop.sync._portal().call
         self._state = state
-        self.follower = Follower(shop.sync._app._store, EVERY | wanted)
+        self.follower = Follower(engine_of(shop.sync._app).store, EVERY | wanted)
         changes = self._call(self.follower.begin(state, lines))
         self.begun = [(one.job.id, one.job.state) for one in changes]
         assert {one.was for one in changes} <= {None}
@@ -76,7 +77,7 @@ def test_progress_is_told_and_a_checkpoint_is_not(shop: Shop):
     job = shop.sync.enqueue(shop.resize.request("cat.png"))
     [record] = shop.claim()
     looking = Looking(shop)
-    store, call = shop.sync._app._store, shop.sync._portal().call
+    store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
 
     def note(**words: object) -> None:
         assert call(store.jobs.note([Note(id=job.id, fence=record.fence, **words)])) == [True]
@@ -130,7 +131,7 @@ def test_ids_by_a_clock_that_is_behind_are_seen(shop: Shop, monkeypatch):
     assert len(looking.look()) == 1
     millisecond = following._millisecond(newest)
     late = [job_id(millisecond - 1500 + number, 0, "a" * 32) for number in range(6)]
-    store = shop.sync._app._store
+    store = engine_of(shop.sync._app).store
     shop.sync._portal().call(store.jobs.insert([NewJob(id=one, task="resize") for one in late]))
     assert sorted(one for one, _, _ in looking.look()) == late
     assert not looking.follower.has_gap

@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.leases import Topic
 from tenure.runtime import process_info as process
 from tenure.stores.contract import Watch
@@ -93,7 +94,7 @@ class Stage:
 
     async def advance(self, app: Tenure, seconds: float) -> None:
         """Let time pass for one app; whatever becomes due is done before it goes on."""
-        clock: Any = app._store.clock
+        clock: Any = engine_of(app).store.clock
         end = clock.boot() + seconds
         await self.quiet()
         while (due := min(clock._sleepers.values(), default=end)) < end:

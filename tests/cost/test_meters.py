@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tenure.app import engine_of
 from tenure.testing import ManualClock
 from tests.cost import table
 from tests.cost.meters import METERS, Meter, Reading
@@ -41,7 +42,7 @@ async def test_memory_counts_calls_and_watches(meters: Meters):
         app = await stage.app()
         async with stage.measured("looks", 1):
             await app.queues()
-            async with app._store.watch(("queue", "default")):
+            async with engine_of(app).store.watch(("queue", "default")):
                 pass
 
     assert await perform(meters("memory"), look) == {"looks": {"calls": 2}}

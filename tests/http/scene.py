@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.jobs.records import Note
 from tenure.http import AsyncRouter
 from tenure.testing import Faults, FaultyStore, ManualClock
@@ -23,7 +24,7 @@ class Scene:
         self.clock = clock
         self.app = Tenure(FaultyStore("memory://", faults, clock=clock), grace=0)
         self.router = AsyncRouter(self.app, prefix="/r", owner=lambda: "ann", **options)
-        self.store = self.app._store
+        self.store = engine_of(self.app).store
         self._fence = self._claims = 0
 
         @self.router.post("")

@@ -3,6 +3,7 @@
 import httpx2
 import pytest
 
+from tenure.app import engine_of
 from tenure.errors import StoreFull
 from tenure.http.server.event_stream import job_events
 from tenure.stores.contract import Store
@@ -43,7 +44,7 @@ async def test_a_damaged_job_is_not_unknown(real_replica: Replica, hand: Hand, i
         job = (await client.post("/reports", json={"month": 3}, headers=KEY)).json()
         hand.spoil_job(job["id"])
         if is_aside:
-            await come_across(service.app._services().store)
+            await come_across(engine_of(service.app).services().store)
         links = job["links"]
         for link in ("job", "result", "events"):
             check_unreadable(await client.get(links[link], headers=ANN))
@@ -73,7 +74,7 @@ async def test_a_stream_ends_when_its_job_is_damaged(real_replica: Replica, hand
     service = await real_replica(works=False)
     async with client_of(service.face("starlette"), timeout=20) as client:
         job = (await client.post("/reports", json={"month": 3}, headers=ANN)).json()
-    events = job_events(service.app._services(), job["id"], 0, lambda _: b"{}")
+    events = job_events(engine_of(service.app).services(), job["id"], 0, lambda _: b"{}")
     assert (await anext(events)).startswith(b"id:")
     hand.spoil_job(job["id"])
     assert [event async for event in events] == []
@@ -86,7 +87,7 @@ async def test_a_full_store_is_no_outage(
         raise StoreFull("the store redis://10.0.0.1 is full: maxmemory")
 
     for call in ("insert", "cancel"):
-        monkeypatch.setattr(service.app._services().store.jobs, call, refuse)
+        monkeypatch.setattr(engine_of(service.app).services().store.jobs, call, refuse)
     answer = await ann.post("/reports", json={"month": 3}, headers=ANN)
     assert answer.status_code == 503
     assert answer.json() == {

@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.jobs.states import FINISHED
 from tenure.errors import AcquireTimeout, StoreError, StoreFull
 from tenure.http import AsyncRouter, Problem
@@ -180,7 +181,7 @@ async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
     service = await replica(works=False, settings={"loss_budget": 0})
     async with client_of(service.face(face)) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
-        store = service.app._store
+        store = engine_of(service.app).store
         await store.jobs.beat(["doomed"], ttl=1.0, meta={})
         assert (await store.jobs.claim("doomed", 1, ["default"], 1)).jobs
         await wait_until_async(service.app.recover, SIZE.patience)
@@ -359,7 +360,7 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
         assert (await ann.get("/reports/jobs")).status_code == 503
 
     if refusal is not None:
-        monkeypatch.setattr(service.app._store.jobs, "find", refuse)
+        monkeypatch.setattr(engine_of(service.app).store.jobs, "find", refuse)
     for _ in range(3):
         await ask()
     [first] = told()

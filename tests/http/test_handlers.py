@@ -7,6 +7,7 @@ import pytest
 from fastapi import HTTPException
 
 from tenure import Backoff, Tenure
+from tenure.app import engine_of
 from tenure.http import AsyncRouter
 from tests.http.conftest import Replica
 from tests.http.service import Face, as_face
@@ -61,7 +62,7 @@ async def test_a_result_from_before_its_media_type_was_declared(namespace: str, 
     store = Tenure(f"memory://{namespace}", namespace=namespace, grace=0)
 
     def deployed(**options: Any) -> tuple[Tenure, AsyncRouter]:
-        app = Tenure(store._store.clone(), grace=0)
+        app = Tenure(engine_of(store).store.clone(), grace=0)
         router = AsyncRouter(app, prefix="/r")
 
         @router.post("", **options)

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
+from tenure.app import engine_of
 from tenure.core.clock import SystemClock
 from tenure.core.jobs.records import Inserted
 from tenure.testing import Faults
@@ -212,7 +213,7 @@ async def test_a_job_that_is_removed_after_its_key_was_found(
 
     async with client_of(service.face("fastapi"), timeout=20) as client:
         await client.post("/reports/brief", headers=keyed("k"))
-        monkeypatch.setattr(service.app._services().jobs, "_existing", existing)
+        monkeypatch.setattr(engine_of(service.app).services().jobs, "_existing", existing)
         again = await client.post("/reports/brief", headers=keyed("k"))
         assert again.status_code == 410
         assert again.json()["type"] == "urn:tenure:problem:expired"

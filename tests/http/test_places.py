@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.clock import SystemClock
 from tenure.errors import StoreUnavailable
 from tenure.http import AsyncRouter
@@ -146,7 +147,7 @@ def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
     counts = [asyncio.run(once()) for _ in range(5)]
     assert counts[0] == 1
     assert len(router.lending._clones) == 1
-    assert len(app._store._database.listeners) == 1
+    assert len(engine_of(app).store._database.listeners) == 1
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # that a loop was closed over them is true

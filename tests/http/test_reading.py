@@ -5,6 +5,7 @@ import time
 
 import httpx2
 
+from tenure.app import engine_of
 from tenure.http.job_resource import Pace
 from tenure.testing import Faults
 from tests.http.conftest import Replica
@@ -85,7 +86,7 @@ async def test_a_long_poll_by_revision_waits_for_a_change(replica: Replica, face
         waiting = asyncio.create_task(ann.get(location, headers=headers))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        store = service.app._store
+        store = engine_of(service.app).store
         await store.jobs.beat(["r1"], ttl=60, meta={})
         await store.jobs.claim("r1", 1, ["default"], 1)
         answer = await waiting

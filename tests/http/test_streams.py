@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.http import AsyncRouter
 from tenure.http.server import event_stream, store_trouble
 from tenure.jobs import changes
@@ -317,7 +318,7 @@ async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
         listening = asyncio.create_task(ann.get(f"{location}/events"))
         await wait_until_async(lambda: faults.calls["get"] >= before + 2)
         faults.lose_request("get", times=1)
-        await service.app._store.jobs.cancel([location.rpartition("/")[2]])
+        await engine_of(service.app).store.jobs.cancel([location.rpartition("/")[2]])
         cut_off = await listening
         faults.heal()
         assert "the store is away" in caplog.text

@@ -22,6 +22,7 @@ from tenure import (
     blocking,
     current_job,
 )
+from tenure.app import engine_of
 from tests.rig.waiting import wait_until
 
 NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
@@ -274,7 +275,7 @@ def test_a_finished_job_can_be_deleted(shop, sync):
 
 def test_recovering_takes_jobs_from_who_is_gone(shop, sync):
     job = sync.enqueue(shop.send.request(7))
-    store = sync._app._store
+    store = engine_of(sync._app).store
 
     async def die() -> None:
         await store.jobs.beat(["dead"], ttl=0.1, meta={})

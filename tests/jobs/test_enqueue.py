@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 import pytest
 
 from tenure import ConfigError, StoreError, Tenure, Unique, UniqueMismatch
+from tenure.app import engine_of
 from tenure.core.policy import TTL_MAX
 
 
@@ -278,7 +279,7 @@ async def test_a_cancelled_job_may_be_gone_before_it_is_looked_at(app: Tenure, c
     async def work() -> None: ...
 
     job = await work.enqueue()
-    cancel = app._store.jobs.cancel
+    cancel = engine_of(app).store.jobs.cancel
 
     async def cancel_and_prune(*args, **kwargs):
         answer = await cancel(*args, **kwargs)
@@ -286,7 +287,7 @@ async def test_a_cancelled_job_may_be_gone_before_it_is_looked_at(app: Tenure, c
         assert await app.prune_jobs() == 1
         return answer
 
-    monkeypatch.setattr(app._store.jobs, "cancel", cancel_and_prune)
+    monkeypatch.setattr(engine_of(app).store.jobs, "cancel", cancel_and_prune)
     assert await job.cancel()
 
 

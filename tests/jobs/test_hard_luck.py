@@ -5,6 +5,7 @@ import threading
 from contextlib import asynccontextmanager
 
 from tenure import Backoff, Retry, Tenure, current_job
+from tenure.app import engine_of
 from tenure.errors import ConfigError
 from tenure.runtime.replica.janitor import Janitor
 from tenure.testing import FaultyStore
@@ -70,7 +71,7 @@ async def test_a_replica_survives_an_error_that_is_no_outage(app, clock):
 
     async with app.worker() as worker:
         await clock.advance(5)
-        store, replica = app._services().host.store, worker.replica
+        store, replica = engine_of(app).services().host.store, worker.replica
         beat = store.jobs.beat
 
         async def fail_once(*_, **__):
@@ -90,7 +91,7 @@ async def test_a_replica_survives_an_error_of_ours(app, clock):
     async def work() -> int:
         return 1
 
-    store = app._services().host.store
+    store = engine_of(app).services().host.store
     watch, failed = store.watch, []
 
     def fail_once(*topics):

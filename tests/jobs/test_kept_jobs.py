@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenure import Retention, StoreUnavailable, Tenure, Unique, blocking
+from tenure.app import engine_of
 from tenure.core.jobs.records import Inserted
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.worlds import World
@@ -61,7 +62,7 @@ async def test_a_repeat_that_comes_after_the_end_runs_nothing_again(late_app: Te
         # Behind all that came before it in the queue.
         await (await work.enqueue(99)).wait(SIZE.patience)
     assert runs == [*range(len(jobs)), 99]
-    assert late_app._store.lost == 1
+    assert engine_of(late_app).store.lost == 1
 
 
 async def test_a_finished_job_is_kept_for_a_minute_at_least(make, clock: ManualClock):

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import Backoff, Job, JobRequest, ResultUnavailable, Tenure
+from tenure.app import engine_of
 from tenure.runtime.attempts.processes import child as processes
 from tenure.runtime.attempts.reports import RaisedInChild
 from tests.jobs import cpu_tasks
@@ -28,7 +29,7 @@ Run = Callable[[JobRequest], Awaitable[Job]]
 def app_with_tasks(**settings: object) -> Tenure:
     """Return an app of its own that knows the tasks of `cpu_tasks`."""
     app = Tenure("memory://", **settings)
-    app._handlers.update(cpu_tasks.app._handlers)
+    engine_of(app).registry.handlers.update(engine_of(cpu_tasks.app).registry.handlers)
     return app
 
 
@@ -196,7 +197,7 @@ async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
     monkeypatch.setattr("tenure.runtime.attempts.running_job._LAST_WORD_SECONDS", 30)
     monkeypatch.setattr("tenure.runtime.attempts.processes.child.END_SECONDS", 30)
     app = await make(faulty=True)
-    app._handlers.update(cpu_tasks.app._handlers)
+    engine_of(app).registry.handlers.update(engine_of(cpu_tasks.app).registry.handlers)
     faults.delay("note", 1000)
     async with app.worker():
         job = await app.enqueue(cpu_tasks.speak_and_die.request(str(tmp_path / "pid")))
@@ -251,7 +252,7 @@ async def test_a_time_out_kills_and_the_next_job_gets_a_fresh_child(app, run, ta
 
 async def test_a_time_out_goes_by_the_injected_clock(make, clock, tmp_path):
     app = await make()
-    app._handlers.update(cpu_tasks.app._handlers)
+    engine_of(app).registry.handlers.update(engine_of(cpu_tasks.app).registry.handlers)
     async with app.worker():
         rest = cpu_tasks.rest.using(timeout=30)
         job = await app.enqueue(rest.request(60, str(tmp_path / "pid")))
@@ -276,7 +277,7 @@ async def test_a_cancel_kills_with_everything_that_was_started(app, tmp_path):
 
 async def test_a_job_that_was_taken_over_is_killed(make, store, clock, faults, tmp_path):
     app = await make(faulty=True)
-    app._handlers.update(cpu_tasks.app._handlers)
+    engine_of(app).registry.handlers.update(engine_of(cpu_tasks.app).registry.handlers)
     async with app.worker():
         job = await app.enqueue(cpu_tasks.rest.request(60, str(tmp_path / "pid")))
         await clock.advance(0.1)

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from tenure import ConfigError, Job, Tenure, UniqueMismatch
+from tenure.app import engine_of
 from tenure.core.settings import Settings, usable_cores
 from tenure.runtime.replica.recovery import recovery_grace
 from tests.jobs import cpu_tasks
@@ -34,7 +35,7 @@ SLOW = """
 @asynccontextmanager
 async def working(**settings: object) -> AsyncIterator[Tenure]:
     async with Tenure("memory://", **settings) as app:
-        app._handlers.update(cpu_tasks.app._handlers)
+        engine_of(app).registry.handlers.update(engine_of(cpu_tasks.app).registry.handlers)
         async with app.worker(queues=["default", "cpu"]):
             yield app
 
@@ -151,9 +152,9 @@ def test_there_are_as_many_children_as_cores_by_default():
 
 def test_a_job_is_not_overdue_while_its_child_may_still_start():
     app = Tenure("memory://", process_start="40s", grace=10)
-    assert recovery_grace(app._work_settings) == 10
+    assert recovery_grace(engine_of(app).work_settings) == 10
     app.task(executor="process")(cpu_tasks.pid._handler.function)
-    assert recovery_grace(app._work_settings) > 40
+    assert recovery_grace(engine_of(app).work_settings) > 40
 
 
 # Jobs that a handler enqueues.

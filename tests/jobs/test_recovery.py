@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure import JobFailed, Tenure
+from tenure.app import engine_of
 from tenure.core.jobs import endings
 from tenure.core.jobs.records import NewJob, Settled, Settlement
 from tenure.core.jobs.replicas import Orphans
@@ -347,7 +348,9 @@ async def test_a_job_that_a_transaction_holds_silences_no_others(
     await claim_and_die(store)
     clock.shift(10)
     held = {jobs[7].id}
-    monkeypatch.setattr(app._store.jobs, "settle", Held(store, held).settle, raising=False)
+    monkeypatch.setattr(
+        engine_of(app).store.jobs, "settle", Held(store, held).settle, raising=False
+    )
     recovering = asyncio.ensure_future(app.recover())
     await clock.advance(10)
     with pytest.raises(StoreUnavailable):
@@ -509,7 +512,9 @@ async def test_a_recovery_goes_on_where_others_recover_as_well(
     clock.shift(10)
     contested = Contested(store)
     for call in ("orphans", "settle"):
-        monkeypatch.setattr(app._store.jobs, call, getattr(contested, call), raising=False)
+        monkeypatch.setattr(
+            engine_of(app).store.jobs, call, getattr(contested, call), raising=False
+        )
     recovered = await app.recover()
     assert len(recovered) == 5
     assert {(await job.refresh()).losses for job in jobs} == {1}

@@ -1,5 +1,6 @@
 """A worker whose record had expired and was revived: what came meanwhile starts at once."""
 
+from tenure.app import engine_of
 from tenure.core.jobs.records import SOON
 
 
@@ -38,7 +39,7 @@ async def test_ticks_go_on_with_the_next_beat_after_a_claim_was_told_that_its_wo
     async with app.worker() as worker:
         await clock.advance(3)
         with monkeypatch.context() as forgetful:
-            forgetful.setattr(app._store.jobs, "claim", forgets)
+            forgetful.setattr(engine_of(app).store.jobs, "claim", forgets)
             while worker.replica is not None:
                 await clock.advance(0.1)
             faults.lose_request("beat", times=1_000_000)

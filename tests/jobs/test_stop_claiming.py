@@ -2,6 +2,8 @@
 
 from contextlib import asynccontextmanager
 
+from tenure.app import engine_of
+
 
 async def test_a_worker_that_is_stopped_while_it_begins_to_listen_claims_nothing(
     app, clock, monkeypatch
@@ -9,7 +11,7 @@ async def test_a_worker_that_is_stopped_while_it_begins_to_listen_claims_nothing
     @app.task
     async def work() -> None: ...
 
-    listen = app._store.watch
+    listen = engine_of(app).store.watch
     jobs = []
 
     @asynccontextmanager
@@ -20,7 +22,7 @@ async def test_a_worker_that_is_stopped_while_it_begins_to_listen_claims_nothing
                 jobs.append(await work.enqueue())
             yield bell
 
-    monkeypatch.setattr(app._store, "watch", watch)
+    monkeypatch.setattr(engine_of(app).store, "watch", watch)
     async with app.worker() as worker:
         await clock.advance(1)
         [job] = jobs

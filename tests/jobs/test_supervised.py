@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tenure import current_job
+from tenure.app import engine_of
+from tenure.app.options import WORKER_DEFAULTS, WorkerOptions
+from tenure.app.workers import Workers
 from tenure.runtime.supervised.messages import (
     BeatFailed,
     HandOver,
@@ -66,8 +69,9 @@ def line(clock) -> Iterator[Line]:
     board.close()
 
 
-def supervised(app, line: Line):
-    return app._worker(queues=None, concurrency=10, grace=5, link=line)
+def supervised(app, line: Line, *, grace: float = 5, resumed: HandOver | None = None):
+    options: WorkerOptions = {**WORKER_DEFAULTS, "concurrency": 10, "grace": grace}
+    return Workers(engine_of(app)).worker(options, link=line, resumed=resumed)
 
 
 async def expires_in(store) -> float:
@@ -183,7 +187,7 @@ async def test_a_fresh_process_runs_the_job_and_nothing_else(app, store, clock, 
     claimed = await store.jobs.claim("second", 1, ["default"], 10)
     ordinary = await app.work.enqueue(0)
     resumed = HandOver("second", [suspect.id])
-    worker = app._worker(queues=None, concurrency=10, grace=5, link=line, resumed=resumed)
+    worker = supervised(app, line, resumed=resumed)
     async with worker:
         await clock.advance(3)
         assert (await suspect.refresh()).state == "succeeded"
@@ -216,7 +220,7 @@ async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store,
     long = await app.work.using(priority=0).enqueue(60)
     claimed = await store.jobs.claim("second", 1, ["default"], 10)
     resumed = HandOver("second", [long.id, suspect.id])
-    worker = app._worker(queues=None, concurrency=10, grace=100, link=line, resumed=resumed)
+    worker = supervised(app, line, grace=100, resumed=resumed)
     async with worker:
         await clock.advance(4)
         assert {job.state for job in (await suspect.refresh(), await long.refresh())} == {"running"}
@@ -236,7 +240,7 @@ async def test_a_suspicious_job_stays_alone_though_its_worker_is_told_of_somethi
     long = await app.work.using(priority=0).enqueue(3)
     await store.jobs.claim("second", 1, ["default"], 10)
     resumed = HandOver("second", [long.id, suspect.id])
-    worker = app._worker(queues=None, concurrency=10, grace=100, link=line, resumed=resumed)
+    worker = supervised(app, line, grace=100, resumed=resumed)
     async with worker:
         await clock.advance(1)
         line.repeats = RecordRenewed(line.replica, ["another job"], held=2, revived=False)
@@ -339,7 +343,7 @@ async def test_a_job_that_was_taken_over_before_its_hand_over_runs_once(app, sto
     job = await work.enqueue()
     await claim_and_die(store, "another", ttl=1000)  # which has it now, and is at work
     resumed = HandOver("before", [job.id])
-    worker = app._worker(queues=None, concurrency=10, grace=5, link=line, resumed=resumed)
+    worker = supervised(app, line, resumed=resumed)
     async with worker:
         await clock.advance(2 * DEFAULT_TTL)
     assert ran == []

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.contract.worlds import World
@@ -29,7 +30,7 @@ async def app(clock: ManualClock, faults: Faults) -> AsyncIterator[Tenure]:
 @pytest.fixture
 async def rival(app: Tenure) -> AsyncIterator[Tenure]:
     """Another replica on the same store, without faults."""
-    async with Tenure(app._store._store.clone()) as rival:
+    async with Tenure(engine_of(app).store._store.clone()) as rival:
         yield rival
 
 

@@ -21,6 +21,7 @@ from tenure import (
     WouldDeadlock,
     blocking,
 )
+from tenure.app import engine_of
 from tenure.blocking import portal
 from tenure.testing import Faults, FaultyStore
 from tests.rig.waiting import wait_until
@@ -47,7 +48,7 @@ def in_thread(function) -> threading.Thread:
 def take_away(app: blocking.Tenure, name: str) -> None:
     """Remove a lease behind its holder's back."""
     [lease] = app.locks(name)
-    app._portal().call(app._app._store.leases.release([lease]))
+    app._portal().call(engine_of(app._app).store.leases.release([lease]))
 
 
 def test_a_lock_is_held_inside_its_block_only(app, rival):

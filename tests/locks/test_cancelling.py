@@ -7,6 +7,7 @@ from typing import TypeVar
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.stores.connect import connect
 from tenure.testing import FaultyStore
 from tests.contract.worlds import World
@@ -77,7 +78,7 @@ async def test_cancelled_at_every_await(clock, operation):
     async with Tenure(store) as app, rival, rival.lock("taken"):
         for turns in range(TURNS):
             await cancel_after(operation(app), turns)
-            await app._holds().acquirer.close()  # what is given back in the background
+            await engine_of(app).holds().acquirer.close()  # what is given back in the background
             left = [(lease.key, lease.waiting) for lease in await rival.locks()]
             assert left == [("taken", False)], f"after {turns} turns"
 

@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from tenure import StoreError, Tenure
+from tenure.app import engine_of
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
 from tests.rig.waiting import wait_until_async
@@ -63,7 +64,7 @@ async def test_what_is_won_while_closing_is_given_back(clock):
         faults.delay("acquire", 1)
         taking = asyncio.create_task(app.lock("x").acquire())
         await clock.advance(0.5)
-        holds = app._holds()
+        holds = engine_of(app).holds()
         holds.closed = True  # as it is in the middle of closing
         await clock.advance(2)
         with pytest.raises(StoreError, match="closed"):
@@ -74,7 +75,7 @@ async def test_what_is_won_while_closing_is_given_back(clock):
 
 async def test_a_finalizer_inside_the_keeper_does_not_wait_for_it(real_app):
     hold = await real_app.lock("x").acquire()
-    keeper = real_app._holds()._keeper
+    keeper = engine_of(real_app).holds()._keeper
     with keeper._changing, pytest.warns(ResourceWarning, match="never released"):
         hold.__del__()
     await hold.release()

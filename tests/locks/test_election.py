@@ -3,6 +3,7 @@
 import asyncio
 
 from tenure import Tenure
+from tenure.app import engine_of
 
 
 async def lead(app: Tenure, fences: list[int], clock, term_lasts: float) -> None:
@@ -28,7 +29,7 @@ async def test_a_lost_leadership_ends_the_block_and_the_loop_goes_on(app, clock)
     leading = asyncio.create_task(lead(app, fences, clock, 10_000))
     await clock.advance(1)
     [lease] = await app.locks()
-    await app._store.leases.release([lease])
+    await engine_of(app).store.leases.release([lease])
     await clock.advance(20)
     assert not leading.done()
     assert len(fences) == 2

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure import LeaseLost, Tenure, blocking
+from tenure.app import engine_of
 from tenure.observe import Event, HoldLost
 from tenure.runtime.leases.keeper import Keeper
 from tenure.stores.connect import connect
@@ -26,14 +27,14 @@ async def app(faults: Faults) -> AsyncIterator[Tenure]:
 
 async def renewals(app: Tenure, number: int = 3) -> None:
     """Wait for renewals that are sent from now on."""
-    calls = app._store.faults.calls
+    calls = engine_of(app).store.faults.calls
     before = calls["renew"]
     await wait_until_async(lambda: calls["renew"] >= before + number, timeout=20)
 
 
 async def take_away(app: Tenure, name: str) -> None:
     """Remove a lease behind its holder's back: the next renewal tells, in the host's thread."""
-    await app._store.leases.release(await app.locks(name))
+    await engine_of(app).store.leases.release(await app.locks(name))
 
 
 @pytest.mark.parametrize("kind", INTERRUPTS)
@@ -68,7 +69,7 @@ def test_ctrl_c_in_a_subscriber_of_the_main_thread_is_not_lost():
     app = Tenure("memory://")
     app.on_event(fail)
     with pytest.raises(KeyboardInterrupt):
-        app._events.emit(HoldLost("x", 1, "why"))
+        engine_of(app).events.emit(HoldLost("x", 1, "why"))
 
 
 async def test_a_filter_of_the_programs_own_logging_may_raise(app: Tenure):
@@ -159,7 +160,7 @@ async def lose_the_host(app: Tenure) -> None:
 
     with pytest.raises(LeaseLost):
         async with app.lock("a", ttl=1), asyncio.timeout(20):
-            await wait_until_async(lambda: app._holds()._keeper._loop, timeout=20)
+            await wait_until_async(lambda: engine_of(app).holds()._keeper._loop, timeout=20)
             loop = host_loop(app)
             loop.call_soon_threadsafe(setattr, loop, "_run_once", fail)
             await asyncio.Event().wait()
@@ -228,7 +229,7 @@ async def test_the_keeper_survives_an_error_of_ours(app: Tenure, monkeypatch, ca
 
 
 def host_loop(app: Tenure) -> asyncio.AbstractEventLoop:
-    loop = app._opened.host._loop
+    loop = engine_of(app)._services.host._loop  # also from other threads
     assert loop is not None
     return loop
 
@@ -247,7 +248,7 @@ def test_events_of_a_synchronous_app_reach_the_subscribers_of_its_origin():
         wait_until(lambda: len(heard) == 2)
         assert [type(event) for event in heard] == [HoldLost, HoldLost]
         assert own == heard[:1]
-    app._events.emit(HoldLost("y", 1, "of its own"))
+    engine_of(app).events.emit(HoldLost("y", 1, "of its own"))
     assert len(heard) == 4
     assert len(own) == 1
 
@@ -260,7 +261,7 @@ async def test_lost_holds_that_are_dropped_leave_nothing_in_the_app(app: Tenure)
         await asyncio.sleep(0)  # the loss is told
     async with app.lock("last"):
         gc.collect()  # on Python 3.13 a hold may be part of a cycle
-        await wait_until_async(lambda: list(app._holds()._filed) == ["last"])
+        await wait_until_async(lambda: list(engine_of(app).holds()._filed) == ["last"])
 
 
 def test_a_host_whose_thread_cannot_start_can_be_tried_again(monkeypatch):
@@ -283,7 +284,7 @@ def test_a_host_whose_thread_cannot_start_can_be_tried_again(monkeypatch):
                 limited.setattr(threading.Thread, "start", refuse)
                 limited.setattr(asyncio, "new_event_loop", kept_loop)
                 with pytest.raises(RuntimeError, match="can't start new thread"):
-                    app._services().host.start(asyncio.Event().wait)
+                    engine_of(app).services().host.start(asyncio.Event().wait)
             assert [loop.is_closed() for loop in loops] == [True]
             async with app.lock("y") as hold:
                 assert hold.is_held

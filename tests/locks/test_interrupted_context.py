@@ -70,7 +70,7 @@ async def contend() -> None:
 
 
 # An interrupt may come before anything is done with the coroutine; Python warns of that.
-@pytest.mark.filterwarnings("ignore:coroutine 'Lifecycle.open' was never awaited")
+@pytest.mark.filterwarnings("ignore:coroutine 'Tenure.open' was never awaited")
 @pytest.mark.parametrize("function", [blocking.Tenure.open, Portal.call])
 def test_an_app_whose_opening_was_interrupted_at_any_line_can_be_opened(
     function: Any, namespace: str

@@ -19,6 +19,7 @@ from typing import NoReturn
 import pytest
 
 from tenure import OnceFailed, StoreError
+from tenure.app import engine_of
 from tenure.blocking.calls import Call
 from tests.locks.blocking_bench import TTL, Bench, check_nothing_stays, close_at_once, set_up
 from tests.locks.blocking_calls import (
@@ -203,7 +204,7 @@ def test_an_app_whose_closing_was_interrupted_can_be_opened(bench: Bench, call: 
         getattr(bench.app, call)()  # which waits for what is being released
     [left] = bench.rival.locks()
     bench.let_through()
-    bench.rival._portal().call(bench.rival._app._store.leases.release([left]))
+    bench.rival._portal().call(engine_of(bench.rival._app).store.leases.release([left]))
     bench.app.open()
     check_nothing_stays(bench)
 

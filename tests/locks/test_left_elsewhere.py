@@ -16,6 +16,7 @@ import pytest
 
 import tenure
 from tenure import AcquireTimeout, ConfigError, LeaseLost, WouldDeadlock, blocking
+from tenure.app import engine_of
 from tests.rig.waiting import wait_until
 
 TTL = 600
@@ -140,7 +141,7 @@ async def test_a_loss_is_told_to_the_task_that_entered_and_where_the_block_is_le
     task = asyncio.create_task(session())
     await entered.wait()
     [lease] = await app.locks()
-    await app._store.leases.release([lease])
+    await engine_of(app).store.leases.release([lease])
     await clock.advance(10)
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -161,7 +162,7 @@ async def test_leaving_elsewhere_after_a_loss_takes_no_cancellation_away(app, cl
     task = asyncio.create_task(session())
     await entered.wait()
     [lease] = await app.locks()
-    await app._store.leases.release([lease])
+    await engine_of(app).store.leases.release([lease])
     await clock.advance(10)
 
     async def close() -> None:
@@ -282,7 +283,7 @@ def test_leaving_a_block_in_any_thread_releases_its_own_hold(
 def test_a_loss_is_raised_in_the_thread_that_leaves(sync_app):
     manager, leave = in_thread(lambda: sync_by_generator(sync_app.lock("x", ttl=1)))
     [lease] = sync_app.locks()
-    sync_app._portal().call(sync_app._app._store.leases.release([lease]))
+    sync_app._portal().call(engine_of(sync_app._app).store.leases.release([lease]))
     assert manager.lost.wait(20)
     with pytest.raises(LeaseLost):
         leave()

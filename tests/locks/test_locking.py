@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tenure import AcquireTimeout, StoreError, StoreUnavailable, Tenure, WouldDeadlock
+from tenure.app import engine_of
 from tenure.observe import LimitsDiffer
 
 
@@ -282,7 +283,7 @@ async def test_a_forgotten_hold_is_not_renewed_for_ever(app, clock):
 async def test_an_unreachable_store_is_an_error_after_one_repeat_for_who_does_not_wait(app, faults):
     faults.lose_request("acquire", times=100)
     trying = asyncio.create_task(app.lock("down").try_acquire())
-    await app._store.clock.advance(1)
+    await engine_of(app).store.clock.advance(1)
     with pytest.raises(StoreUnavailable):
         await trying
     assert faults.calls["acquire"] == 2

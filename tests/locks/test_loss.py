@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from tenure import Hold, LeaseLost
+from tenure.app import engine_of
 from tenure.observe import HoldLost, RenewalFailing, RenewalRestored
 
 
@@ -15,7 +16,7 @@ async def rest(clock) -> None:
 
 async def lose(app, clock, hold) -> None:
     """Let somebody else remove the lease, and wait until the next renewal notices."""
-    await app._store.leases.release([hold._kept.lease])
+    await engine_of(app).store.leases.release([hold._kept.lease])
     await clock.advance(10)
 
 
@@ -72,7 +73,7 @@ async def test_the_bodys_own_error_is_kept_with_the_loss_as_a_note(app, clock):
 
     async def work() -> None:
         async with app.lock("lost", ttl=10) as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
             try:
                 await rest(clock)
             except asyncio.CancelledError:
@@ -88,7 +89,7 @@ async def test_the_bodys_own_error_is_kept_with_the_loss_as_a_note(app, clock):
 async def test_a_body_that_swallows_the_cancellation_still_gets_the_loss(app, clock):
     async def work() -> None:
         async with app.lock("lost", ttl=10) as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
             with suppress(asyncio.CancelledError):
                 await rest(clock)
 
@@ -103,7 +104,7 @@ async def test_a_timeout_around_and_after_a_loss_still_works(app, clock):
     async def work() -> str:
         try:
             async with asyncio.timeout(3600), app.lock("lost", ttl=10) as hold:
-                await app._store.leases.release([hold._kept.lease])
+                await engine_of(app).store.leases.release([hold._kept.lease])
                 await rest(clock)
         except LeaseLost:
             pass
@@ -223,7 +224,7 @@ async def test_on_lost_raise_lets_the_block_finish(app, clock):
 
     async def work() -> None:
         async with app.lock("lost", ttl=10, on_lost="raise") as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
             await hold.lost.wait()
             done.append(hold)
 
@@ -239,7 +240,7 @@ async def test_on_lost_function_is_called_once_and_nothing_is_raised(app, clock)
 
     async def work() -> None:
         async with app.lock("lost", ttl=10, on_lost=told.append) as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
             await hold.lost.wait()
 
     task = asyncio.create_task(work())
@@ -251,7 +252,7 @@ async def test_on_lost_function_is_called_once_and_nothing_is_raised(app, clock)
 async def test_on_lost_ignore_raises_nothing(app, clock):
     async def work() -> None:
         async with app.lock("lost", ttl=10, on_lost="ignore") as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
             await hold.lost.wait()
 
     task = asyncio.create_task(work())
@@ -262,7 +263,7 @@ async def test_on_lost_ignore_raises_nothing(app, clock):
 async def test_a_bare_acquire_cancels_nobody(app, clock):
     async def work() -> str:
         hold = await app.lock("lost", ttl=10).acquire()
-        await app._store.leases.release([hold._kept.lease])
+        await engine_of(app).store.leases.release([hold._kept.lease])
         await hold.lost.wait()
         return "not cancelled"
 
@@ -274,7 +275,7 @@ async def test_a_bare_acquire_cancels_nobody(app, clock):
 async def test_a_lease_that_was_gone_at_release_is_a_loss(app):
     with pytest.raises(LeaseLost, match="no longer had it"):
         async with app.lock("removed", ttl=10) as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
 
 
 async def test_a_renewal_that_crosses_the_release_is_no_loss(app, faults, clock):

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tenure import AcquireTimeout, ConfigError, LeaseLost, OnceFailed
+from tenure.app import engine_of
 
 
 class Body:
@@ -94,7 +95,7 @@ async def test_a_replica_that_is_cut_off_half_way_is_followed_by_another(app, ri
 async def test_a_result_that_could_not_be_stored_under_the_lease_does_not_count(app, rival, clock):
     async def body() -> None:
         [lease] = await app.locks()
-        await app._store.leases.release([lease])
+        await engine_of(app).store.leases.release([lease])
 
     with pytest.raises(LeaseLost, match="before its result could be stored"):
         await app.once("backfill", body)

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tenure import ConfigError, LeaseLost, OnceFailed, StoreUnavailable
+from tenure.app import engine_of
 from tests.rig.interrupts import INTERRUPTS
 
 
@@ -51,7 +52,7 @@ async def test_what_the_function_raises_is_raised_and_the_lock_released(app):
 async def test_loss_is_an_outcome(app, clock):
     async def work() -> None:
         [lease] = await app.locks()
-        await app._store.leases.release([lease])
+        await engine_of(app).store.leases.release([lease])
         await clock.sleep(1000)
 
     task = asyncio.create_task(app.with_lock("lost", work, ttl=10))
@@ -65,7 +66,7 @@ async def test_loss_is_an_outcome(app, clock):
 async def test_the_loss_of_another_lock_inside_is_an_error(app, clock):
     async def work() -> None:
         async with app.lock("inner", ttl=10) as hold:
-            await app._store.leases.release([hold._kept.lease])
+            await engine_of(app).store.leases.release([hold._kept.lease])
             await clock.sleep(1000)
 
     task = asyncio.create_task(app.with_lock("outer", work, ttl=10))

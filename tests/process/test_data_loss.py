@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.clock import SystemClock
 from tenure.errors import LeaseLost
 from tenure.observe import DataLost, Event, HoldLost, ReplicaLost
@@ -146,7 +147,7 @@ async def test_a_process_that_only_holds_locks_tells_it(app, place, seen):
     async with app.lock("invoice:43", ttl=1, wait=30):
         await wait_until_async(lambda: of_kind(seen, DataLost), timeout=60)
     [lost] = of_kind(seen, DataLost)
-    assert lost.store == app._store.url
+    assert lost.store == engine_of(app).store.url
     assert set(lost.holds) <= {"invoice:42", "invoice:43"}
     assert hold.is_lost
 
@@ -174,14 +175,14 @@ async def test_two_apps_of_a_process_tell_it_once(app, place, seen):
             await asyncio.gather(one.ready(), two.ready())
             await place.empty()
             await wait_until_async(lambda: len(of_kind(seen, ReplicaLost)) == 2, timeout=60)
-            datas = [each._opened.host.data for each in (app, other)]
+            datas = [engine_of(each).services().host.data for each in (app, other)]
             await wait_until_async(lambda: not any(data.is_suspected for data in datas), timeout=60)
     assert len(of_kind(seen, DataLost)) == 1
 
 
 @pytest.mark.timeout(120)
 async def test_what_was_taken_away_from_one_process_is_no_loss_of_data(app, place, seen):
-    store = connect(place.url, namespace=app._store.namespace, clock=SystemClock())
+    store = connect(place.url, namespace=engine_of(app).store.namespace, clock=SystemClock())
     await store.open()
     async with app.worker():
         hold = await app.lock("invoice:42", ttl=5).acquire()
@@ -190,7 +191,9 @@ async def test_what_was_taken_away_from_one_process_is_no_loss_of_data(app, plac
         await leave(store, replica.id)
         for kind in (HoldLost, ReplicaLost):
             await wait_until_async(lambda kind=kind: of_kind(seen, kind), timeout=60)
-        await wait_until_async(lambda: not app._opened.host.data.is_suspected, timeout=60)
+        await wait_until_async(
+            lambda: not engine_of(app).services().host.data.is_suspected, timeout=60
+        )
     await store.close()
     assert hold.is_lost
     assert not of_kind(seen, DataLost)

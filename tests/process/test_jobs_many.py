@@ -1,5 +1,6 @@
 """Workers among many jobs that have finished or are not due: nobody notices them."""
 
+from tenure.app import engine_of
 from tenure.core.ids import job_id
 from tenure.core.jobs.records import BATCH_MAX, NewJob
 from tests.process.orders import boot
@@ -37,7 +38,7 @@ async def among_many(shop: Workshop) -> None:
 
 async def fill(shop: Workshop) -> None:
     """Put jobs into the store that have finished, and some that are due much later."""
-    store = shop.app._store
+    store = engine_of(shop.app).store
     for first in range(0, SIZE.old_jobs, BATCH_MAX):
         finished = [new(store.clock, 0.0) for _ in range(BATCH_MAX)]
         await store.jobs.insert(finished)

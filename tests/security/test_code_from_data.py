@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tenure import JobFailed, Tenure
+from tenure.app import engine_of
 from tenure.core.jobs.records import NewJob
 from tenure.core.values.json import decode_plain
 from tests.contract.worlds import World
@@ -218,7 +219,7 @@ async def test_an_error_is_never_rebuilt_from_its_name(real_world: World, kind: 
     report = {"type": kind, "message": "id", "trace": "", "exc_module": "os", "args": ["id"]}
     async with app_on(real_world) as app:
         [id_] = await put(app, [b"{}"])
-        store = app._services().store
+        store = engine_of(app).services().store
         await store.jobs.beat(["rep"], ttl=60, meta={})
         claimed = await store.jobs.claim("rep", 1, ["default"], 1)
         assert claimed is not None

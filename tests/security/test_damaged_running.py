@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.jobs.records import Note
 from tenure.stores import damage
 from tenure.stores.contract import Store
@@ -102,7 +103,7 @@ async def test_a_worker_frees_the_slot_and_runs_the_next_job(
             neighbour = await be_quick.enqueue()
             go_on.set()
             assert await neighbour.result(SIZE.patience) == "done"
-            store = app._services().store
+            store = engine_of(app).services().store
 
             async def is_idle() -> bool:
                 [replica] = await app.replicas()

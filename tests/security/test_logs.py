@@ -11,6 +11,7 @@ import pydantic
 import pytest
 
 from tenure import Backoff, JobFailed, Tenure, blocking, current_job
+from tenure.app import engine_of
 from tenure.core.clock import SystemClock
 from tenure.core.redaction import Secret
 from tenure.errors import TenureError
@@ -118,7 +119,9 @@ async def test_arguments_and_results_are_in_no_log(real_world: World, caplog):
         ]
         other = Tenure(real_world.unopened())
         for task in (fine, failing):
-            other._handlers[task.name] = app._handlers[task.name]
+            engine_of(other).registry.handlers[task.name] = engine_of(app).registry.handlers[
+                task.name
+            ]
 
         @other.task(name="picky", retry=Backoff(max_attempts=1))
         async def picky(secret: str, account: Account) -> None: ...
@@ -174,7 +177,7 @@ def _parts(thing: object) -> list[Any]:
 
 def test_the_look_finds_what_is_not_hidden():
     app = Tenure("memory://")
-    app._settings = {"deep": [Secret(1), {"inner": PASSWORD}]}
+    engine_of(app).config = {"deep": [Secret(1), {"inner": PASSWORD}]}
     assert PASSWORD in shown_by(app)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure import Backoff, Tenure
+from tenure.app import engine_of
 from tenure.core.clock import SystemClock
 from tenure.core.ids import JobIds
 from tenure.core.jobs.records import JobRecord, NewJob
@@ -36,7 +37,7 @@ async def put_all(app: Tenure, jobs: Sequence[NewJob]) -> list[str]:
     """Store any jobs, under new ids."""
     news = [_with_id(job) for job in jobs]
     for first in range(0, len(news), 100):
-        await app._services().store.jobs.insert(news[first : first + 100])
+        await engine_of(app).services().store.jobs.insert(news[first : first + 100])
     return [one.id for one in news]
 
 
@@ -46,7 +47,7 @@ def _with_id(job: NewJob) -> NewJob:
 
 
 async def records(app: Tenure, ids: Sequence[str]) -> list[JobRecord | None]:
-    store = app._services().store
+    store = engine_of(app).services().store
     return [
         one for at in range(0, len(ids), 100) for one in await store.jobs.get(ids[at : at + 100])
     ]

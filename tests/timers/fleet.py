@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tenure import Tenure, Tick
+from tenure.app import engine_of
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock
 
@@ -68,7 +69,7 @@ def notes_ticks(body: float = 0.0, **options):
     """Declare a timer of one second whose handler takes so long."""
 
     def declare(app: Tenure, replica: Replica) -> None:
-        clock = app._store.clock
+        clock = engine_of(app).store.clock
 
         @app.timer(**{"every": "1s", **options})
         async def work(tick: Tick) -> None:

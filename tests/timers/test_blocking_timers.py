@@ -7,6 +7,7 @@ import pytest
 
 import tenure
 from tenure import ConfigError, TimerBusy, TimerNotFound, blocking
+from tenure.app import engine_of
 from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling
 from tests.jobs.test_blocking_jobs import Shop, working
@@ -39,8 +40,8 @@ def sync(shop: Clock) -> Iterator[blocking.Tenure]:
 @pytest.fixture
 def registered(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
     """As if a worker had begun; nothing ticks."""
-    store = sync._app._store
-    for name, plan in shop.app._plans.items():
+    store = engine_of(sync._app).store
+    for name, plan in engine_of(shop.app).registry.plans.items():
         found = plan.definition
         registration = Registration(name=name, digest=found.digest, definition=found.encode())
         sync._portal().call(Scheduling(store).register([registration]))

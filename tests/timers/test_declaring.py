@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tenure import ConfigError, Tenure, TimerNotFound, blackout
+from tenure.app import engine_of
 
 
 @pytest.fixture
@@ -265,7 +266,9 @@ def test_a_notebook_may_run_a_cell_again(unopened: Tenure, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     declared(unopened, "60s")
     declared(unopened, "90s")
-    rules = {name: plan.definition.rule for name, plan in unopened._plans.items()}
+    rules = {
+        name: plan.definition.rule for name, plan in engine_of(unopened).registry.plans.items()
+    }
     assert {name: rule.period_us for name, rule in rules.items()} == {
         "poll": 90_000_000,
         "report": 90_000_000,

@@ -3,6 +3,7 @@
 import pytest
 
 from tenure import Retention, Tenure
+from tenure.app import engine_of
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.timers.fleet import Fleet, Replica
@@ -14,10 +15,10 @@ DAY = 86_400
 def kept(app: Tenure, **options) -> tuple[float, float]:
     """Return for how long runs of a timer are kept, by outcome."""
 
-    @app.timer(name=f"timer-{len(app._plans)}", **options)
+    @app.timer(name=f"timer-{len(engine_of(app).registry.plans)}", **options)
     async def work() -> None: ...
 
-    run = list(app._plans.values())[-1].definition.run
+    run = list(engine_of(app).registry.plans.values())[-1].definition.run
     return run.retention, run.retention_failed
 
 

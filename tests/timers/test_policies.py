@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenure import Backoff, Retry, Tenure, Tick, current_job
+from tenure.app import engine_of
 from tenure.observe import AttemptFailed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -360,7 +361,7 @@ def test_the_spread_of_a_rule_does_not_depend_on_the_day(day: str):
     @app.timer(cron="30 2 * * *", tz="Europe/Berlin", spread=True)
     async def work() -> None: ...
 
-    assert app._plans["work"].definition.offset == 7_774_792_279
+    assert engine_of(app).registry.plans["work"].definition.offset == 7_774_792_279
 
 
 async def test_a_run_that_has_committed_its_end_is_not_tried_again(tmp_path: Path):

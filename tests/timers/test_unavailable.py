@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tenure import Tenure, Tick
+from tenure.app import engine_of
 from tenure.core.jobs.endings import failed
 from tenure.core.schedules.records import Commit, Expected, Write
 from tenure.errors import ConfigError, StoreError
@@ -604,7 +605,7 @@ async def test_an_error_that_does_not_pass_by_itself_is_an_outage_too(
 
     async with fleet.running(1):
         await clock.advance(11)
-        opened = fleet.replicas[0].app._store
+        opened = engine_of(fleet.replicas[0].app).store
         with monkeypatch.context() as broken:
             for part in (opened.leases, opened.jobs, opened.schedules):
                 broken.setattr(part, "_send", refuse)

@@ -3,6 +3,7 @@
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.runtime.work.summary import intentions
 
 
@@ -37,4 +38,5 @@ def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -
 )
 def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, said):
     app = app_with(timers=timers, schedules=schedules)
-    assert intentions(queues, (), app._handlers, [*app._plans.values()]) == said
+    registry = engine_of(app).registry
+    assert intentions(queues, (), registry.handlers, [*registry.plans.values()]) == said

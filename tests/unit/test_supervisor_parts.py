@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.observe import Event, StoreFailing
 from tenure.runtime.supervised.messages import BeatFailed, HandOver, RecordRenewed, TakenOver
 from tenure.runtime.supervised.scoreboard import Scoreboard
@@ -64,10 +65,10 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
     told: list[Event] = []
     child: Any = SimpleNamespace(replica="ann", order=orders.append)
     async with app:
-        app._events.subscribe(told.append)
-        store = app._store
+        engine_of(app).events.subscribe(told.append)
+        store = engine_of(app).store
         await store.jobs.beat(["ann"], ttl=30, meta={})
-        beats = Heartbeats(store, app.settings, app._events, set(), "supervisor")
+        beats = Heartbeats(store, app.settings, engine_of(app).events, set(), "supervisor")
         faults.lose_request("beat", times=2)
         beating = asyncio.create_task(beats._beat({"ann": child}))
         await clock.advance(20)
@@ -127,7 +128,9 @@ async def test_a_late_answer_about_an_old_replica_does_not_concern_the_new_one()
     orders: list[object] = []
     child: Any = SimpleNamespace(replica="old", order=orders.append)
     async with app:
-        beats = Heartbeats(app._store, app.settings, app._events, set(), "supervisor")
+        beats = Heartbeats(
+            engine_of(app).store, app.settings, engine_of(app).events, set(), "supervisor"
+        )
         faults.delay("beat", 5)
         beating = asyncio.create_task(beats._beat({"old": child}))
         await clock.advance(1)

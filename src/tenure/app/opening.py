@@ -1,6 +1,6 @@
 """Opening an app whose store is down: it is tried in the background until it succeeds.
 
-`Lifecycle` starts this with connect="lazy" after a first attempt has raised StoreUnavailable. The
+`Engine` starts this with connect="lazy" after a first attempt has raised StoreUnavailable. The
 services of the app exist only after a success, so no call ever meets a store whose format was not
 looked at.
 """

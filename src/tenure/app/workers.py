@@ -1,16 +1,20 @@
-"""The worker calls of an app: who runs its jobs, and what is open while they run."""
+"""The worker calls of an app: what `Tenure.worker` and `run_worker` do.
+
+The supervisor's child processes and the command line make their workers here as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
-from tenure.app.lifecycle import Lifecycle
+from msgspec import Struct
+
+from tenure.app.engine import Engine
+from tenure.app.options import Timers, WorkerOptions
+from tenure.app.registry import Registry
 from tenure.core import durations
-from tenure.core.durations import Duration
 from tenure.core.jobs.shares import check_queues
 from tenure.core.worker_info import write_serving
 from tenure.errors import ConfigError
@@ -19,220 +23,175 @@ from tenure.runtime.attempts.processes.functions import check_processes
 from tenure.runtime.process_info import about_this_process
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver
-from tenure.runtime.work.worker import Worker, WorkerOptions
+from tenure.runtime.work.worker import Worker
+from tenure.runtime.work.worker import WorkerOptions as RuntimeOptions
 from tenure.stores.lease_only import check_keeps_jobs
 
-__all__ = ["Queues", "Timers", "WorkerCalls"]
+__all__ = ["Workers"]
 
-Queues: TypeAlias = Sequence[str] | Mapping[str, int] | None
-"""The queues of a worker: in strict order, with weights, or those of the known tasks in turn."""
-
-Timers: TypeAlias = bool | Literal["only"]
-"""Whether a worker runs timers beside its jobs, not at all, or nothing else."""
+Names: TypeAlias = tuple[str, ...]
+Weights: TypeAlias = tuple[int, ...]
 
 _CONCURRENCY_MAX = 10_000
 
 
-class WorkerCalls(Lifecycle):
-    """The workers that run jobs and timers."""
+class Workers:
+    """Makes the workers of an app, and runs them."""
 
-    state: Any = None
-    """What `lifespan` has yielded, in a process that runs work."""
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def worker(
         self,
+        options: WorkerOptions,
         *,
-        queues: Queues = None,
-        concurrency: int = 100,
-        timers: Timers = True,
-        timer_concurrency: int = 20,
-        grace: Duration | None = None,
-        burst: bool = False,
-    ) -> EmbeddedWorker:
-        """Return a worker for this process, to be entered: `async with app, app.worker(): ...`.
-
-        Args:
-            queues: the queues to serve. By default those of the known tasks, which get the same
-                number of starts while they have jobs. {"urgent": 3, "default": 1}: starts in
-                proportion to the weights. ["urgent", "default"]: strictly in this order, so a
-                later queue waits for as long as an earlier one has jobs.
-            concurrency: how many jobs run at a time.
-            timers: whether timers and schedules tick here; "only": they do, and no jobs are taken.
-            timer_concurrency: how many runs of timers there are at a time, beside the jobs. A tick
-                for which there is no slot is left to other workers, or waits.
-            grace: how long leaving lets running jobs finish; the app's setting by default.
-            burst: stop by itself as soon as no job is due and none runs here; `ended()` waits for
-                that. Jobs that are delayed, or wait for their next try, stay in the store. Timers
-                do not tick.
-        """
-        return self._worker(
-            queues=queues,
-            concurrency=concurrency,
-            timers=timers,
-            timer_concurrency=timer_concurrency,
-            grace=grace,
-            burst=burst,
-        )
-
-    def _worker(
-        self,
-        *,
-        queues: Queues,
-        concurrency: int,
-        grace: Duration | None,
-        timers: Timers = True,
-        timer_concurrency: int = 20,
-        burst: bool = False,
         link: SupervisorLink | None = None,
         resumed: HandOver | None = None,
     ) -> EmbeddedWorker:
-        check_keeps_jobs(self._store)
-        _check_number("concurrency", concurrency)
-        _check_number("timer_concurrency", timer_concurrency)
-        _check_timers(timers, queues)
-        if burst:
-            if timers == "only":
-                msg = 'a worker with burst=True runs no timers: leave timers="only" out.'
-                raise ConfigError(msg)
-            timers = False
-        given = None if queues is None else check_queues(queues)
-        if timers == "only":
-            given = (), ()
-        patience = self._settings.grace if grace is None else durations.seconds(grace, "grace")
+        """Return a worker for this process, checked.
 
-        def prepare() -> None:
-            for module in self._settings.imports:
-                import_module(module)
-            check_processes(self._handlers.values())
-
-        def make() -> Worker:
-            prepare()
-            services = self._services()
-            names, weights = self._known_queues() if given is None else given
-            plans = tuple(self._plans.values()) if timers else ()
-            idle = () if timers else tuple(self._plans)
-            if resumed is not None:  # it runs that one job, and nothing else
-                names, weights, plans, idle = (), (), (), ()
-            self._are_plans_taken = self._are_plans_taken or bool(timers)
-            serving = write_serving(
-                queues=names,
-                slots=concurrency,
-                timers=[plan.name for plan in plans if plan.definition.kind == "timer"],
-                timer_slots=timer_concurrency,
-                idle_timers=idle,
-            )
-            return Worker(
-                services.store,
-                services.host,
-                self._work_settings,
-                self._events,
-                handlers=self._handlers,
-                around=self._around,
-                options=WorkerOptions(
-                    queues=names,
-                    weights=weights,
-                    concurrency=concurrency,
-                    timer_concurrency=timer_concurrency,
-                    grace=patience,
-                    burst=burst,
-                ),
-                meta={**about_this_process(), **serving},
-                plans=plans,
-                link=link,
-                resumed=resumed,
-                insert=services.jobs.insert,
-            )
-
-        store = StoreToCome(lambda: self.is_open and not self.is_ready, self.ready, prepare)
-        return EmbeddedWorker(make, partial(self._entering_work, ticks=bool(timers)), store)
-
-    async def run_worker(
-        self,
-        *,
-        queues: Queues = None,
-        concurrency: int = 100,
-        timers: Timers = True,
-        timer_concurrency: int = 20,
-        grace: Duration | None = None,
-        burst: bool = False,
-    ) -> dict[str, int]:
-        """Work until SIGTERM or SIGINT, then let running jobs finish and leave. See `worker`.
-
-        Opens the app if it is not open. If the store is down then, it waits for it, unless the
-        app has connect="eager"; with burst=True it raises StoreUnavailable in any case. Returns
-        how many attempts have ended, by their outcome.
+        Args:
+            options: every one of them.
+            link: the line to the supervisor of this process.
+            resumed: the jobs that this worker runs, instead of claiming any.
         """
-        worker = self.worker(
-            queues=queues,
-            concurrency=concurrency,
-            timers=timers,
-            timer_concurrency=timer_concurrency,
-            grace=grace,
-            burst=burst,
+        engine = self._engine
+        check_keeps_jobs(engine.store)
+        _check(options)
+        grace = options["grace"]
+        recipe = _Recipe(
+            engine=engine,
+            options=options,
+            timers=options["timers"] and not options["burst"],
+            queues=_checked_queues(options),
+            grace=engine.settings.grace if grace is None else durations.seconds(grace, "grace"),
+            link=link,
+            resumed=resumed,
         )
-        await self._run_until_stopped(worker, is_lazy=self._connect != "eager" and not burst)
+
+        def enter() -> AbstractAsyncContextManager[None]:
+            has_timers = bool(engine.registry.plans)
+            return engine.work.enter(ticks=bool(recipe.timers), has_timers=has_timers)
+
+        return EmbeddedWorker(
+            recipe.make,
+            enter,
+            StoreToCome(
+                is_awaited=lambda: engine.is_open and not engine.is_ready,
+                ready=engine.ready,
+                prepare=recipe.prepare,
+            ),
+        )
+
+    async def run(self, options: WorkerOptions) -> dict[str, int]:
+        """Run a worker until SIGTERM or SIGINT; return how many attempts ended, by outcome."""
+        worker = self.worker(options)
+        is_lazy = self._engine.config.connect != "eager" and not options["burst"]
+        await self.run_until_stopped(worker, is_lazy=is_lazy)
         return worker.ends
 
-    async def _run_until_stopped(self, worker: EmbeddedWorker, *, is_lazy: bool) -> None:
-        if self.is_open:
+    async def run_until_stopped(self, worker: EmbeddedWorker, *, is_lazy: bool) -> None:
+        """Run a worker until a signal; open the engine for it if it is not open."""
+        if self._engine.is_open:
             await run_until_stopped(worker)
             return
-        await self._begin(is_lazy=is_lazy)
+        await self._engine.open(is_lazy=is_lazy)
         try:
             await run_until_stopped(worker)
         finally:
-            await self.close()
+            await self._engine.close()
 
-    def _known_queues(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Return the queues of all tasks, with the same weight each."""
-        names = tuple(self._queues) or ("default",)
-        return names, (1,) * len(names)
 
-    @asynccontextmanager
-    async def _entering_work(self, *, ticks: bool) -> AsyncIterator[None]:
-        """Open what work needs; timers tick once per process."""
-        if ticks and self._plans and self._tickers:
-            msg = (
-                "the timers of this app run already in this process; run them once, and make "
-                "further workers with app.worker(timers=False)."
-            )
+class _Recipe(Struct, frozen=True, kw_only=True):
+    """How to make a worker.
+
+    A store that is down when the app is opened delays the worker, and its modules may declare tasks
+    and timers until it is made.
+    """
+
+    engine: Engine
+    options: WorkerOptions
+    timers: Timers
+    """Whether timers tick; not if the worker stops by itself."""
+    queues: tuple[Names, Weights] | None
+    """The queues of the options, checked; None: those of the declared tasks."""
+    grace: float
+    link: SupervisorLink | None
+    resumed: HandOver | None
+
+    def prepare(self) -> None:
+        """Raise what is wrong with the worker whatever the store is."""
+        for module in self.engine.settings.imports:
+            import_module(module)
+        check_processes(self.engine.registry.handlers.values())
+
+    def make(self) -> Worker:
+        """Return the worker, for an open app."""
+        self.prepare()
+        engine, options = self.engine, self.options
+        services, registry = engine.services(), engine.registry
+        names, weights = _queues_of(registry) if self.queues is None else self.queues
+        plans = tuple(registry.plans.values()) if self.timers else ()
+        idle = () if self.timers else tuple(registry.plans)
+        if self.resumed is not None:  # it runs those jobs, and nothing else
+            names, weights, plans, idle = (), (), (), ()
+        engine.work.has_fixed_plans |= bool(self.timers)
+        serving = write_serving(
+            queues=names,
+            slots=options["concurrency"],
+            timers=[plan.name for plan in plans if plan.definition.kind == "timer"],
+            timer_slots=options["timer_concurrency"],
+            idle_timers=idle,
+        )
+        return Worker(
+            services.store,
+            services.host,
+            engine.work_settings,
+            engine.events,
+            handlers=registry.handlers,
+            around=registry.middleware,
+            options=RuntimeOptions(
+                queues=names,
+                weights=weights,
+                concurrency=options["concurrency"],
+                timer_concurrency=options["timer_concurrency"],
+                grace=self.grace,
+                burst=options["burst"],
+            ),
+            meta={**about_this_process(), **serving},
+            plans=plans,
+            link=self.link,
+            resumed=self.resumed,
+            insert=services.jobs.insert,
+        )
+
+
+def _queues_of(registry: Registry) -> tuple[Names, Weights]:
+    """Return the queues of all tasks, with the same weight each."""
+    names = tuple(registry.queues) or ("default",)
+    return names, (1,) * len(names)
+
+
+def _checked_queues(options: WorkerOptions) -> tuple[Names, Weights] | None:
+    if options["timers"] == "only":
+        return (), ()
+    return None if options["queues"] is None else check_queues(options["queues"])
+
+
+def _check(options: WorkerOptions) -> None:
+    """Raise ConfigError for options that cannot work, alone or together."""
+    for name in ("concurrency", "timer_concurrency"):
+        number = options[name]
+        if type(number) is not int or not 1 <= number <= _CONCURRENCY_MAX:
+            msg = f"{name} must be from 1 to {_CONCURRENCY_MAX:,}, not {number!r}."
             raise ConfigError(msg)
-        async with self._enter_lifespan():
-            self._tickers += ticks
-            try:
-                yield
-            finally:
-                self._tickers -= ticks
-                self._are_plans_taken = self._tickers > 0
-
-    @asynccontextmanager
-    async def _enter_lifespan(self) -> AsyncIterator[None]:
-        """Open what the user's work needs, once for all workers of this app."""
-        self._workers += 1
-        try:
-            async with self._entering:
-                if not self._is_entered and self._lifespan is not None:
-                    self.state = await self._at_work.enter_async_context(self._lifespan(self))
-                    self._is_entered = True
-            yield
-        finally:
-            self._workers -= 1
-            async with self._entering:  # a worker that begins now finds it open, or opens it anew
-                if self._workers == 0 and self._is_entered:
-                    self.state, self._is_entered = None, False
-                    await self._at_work.aclose()
-
-
-def _check_number(what: str, number: int) -> None:
-    if type(number) is not int or not 1 <= number <= _CONCURRENCY_MAX:
-        msg = f"{what} must be from 1 to {_CONCURRENCY_MAX:,}, not {number!r}."
-        raise ConfigError(msg)
-
-
-def _check_timers(timers: object, queues: Queues) -> None:
+    timers, queues = options["timers"], options["queues"]
     if timers not in (True, False, "only"):
         msg = f'timers must be True, False or "only", not {timers!r}.'
         raise ConfigError(msg)
     if timers == "only" and queues is not None:
         msg = f'a worker with timers="only" takes no jobs: give it no queues, not {queues!r}.'
+        raise ConfigError(msg)
+    if timers == "only" and options["burst"]:
+        msg = 'a worker with burst=True runs no timers: leave timers="only" out.'
         raise ConfigError(msg)

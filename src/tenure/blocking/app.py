@@ -6,20 +6,34 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 import tenure
+from tenure.app import engine_of
+from tenure.app.options import (
+    APP_DEFAULTS,
+    BLOCKING_LOCK_DEFAULTS,
+    ELECTION_DEFAULTS,
+    JOB_FILTER_DEFAULTS,
+    ONCE_DEFAULTS,
+    WITH_LOCK_DEFAULTS,
+    AppOptions,
+    BlockingLockOptions,
+    ElectionOptions,
+    JobFilter,
+    OnceOptions,
+    WithLockOptions,
+)
+from tenure.app.signature import takes
 from tenure.blocking.jobs import Job, JobPage
-from tenure.blocking.locks import Election, Lock, LockOptions, OnLost, Semaphore
+from tenure.blocking.locks import Election, Lock, OnLost, Semaphore
 from tenure.blocking.portal import Portal
 from tenure.blocking.timers import TimerHandle
 from tenure.core.callables import is_async
-from tenure.core.durations import Duration, Until
+from tenure.core.durations import Until
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import Recovered, ReplicaRecord
-from tenure.core.jobs.states import JobState
-from tenure.core.leases import Lease, Meta, Traits
-from tenure.core.policy import TTL_DEFAULT
+from tenure.core.leases import Lease, Traits
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
-from tenure.jobs import JobRequest
-from tenure.locks.lock import OnUnavailable, Outcome
+from tenure.jobs import JobRequest, Jobs
+from tenure.locks.lock import Outcome
 from tenure.observe import Event
 
 __all__ = ["Tenure"]
@@ -29,15 +43,20 @@ Ts = TypeVarTuple("Ts")
 
 
 class Tenure:
-    """Shares work safely between the replicas of a service, for threads.
+    """Shares work safely between the replicas of a service, for threads."""
 
-    Args:
-        app: a `tenure.Tenure` whose store to use through connections of its own, or what
-            `tenure.Tenure` takes as its URL.
-        **options: what `tenure.Tenure` takes, unless an app is given.
-    """
+    @takes(APP_DEFAULTS, AppOptions)
+    def __init__(
+        self, app: tenure.Tenure | str | None = None, **options: Unpack[AppOptions]
+    ) -> None:
+        """Make an app for threads, which is then to be opened: `with app:`.
 
-    def __init__(self, app: tenure.Tenure | str | None = None, **options: Any) -> None:
+        Args:
+            app: a `tenure.Tenure` whose store to use through connections of its own, or what
+                `tenure.Tenure` takes as its URL.
+            **options: what `tenure.Tenure` takes. They have no effect beside a `tenure.Tenure`,
+                which has its own.
+        """
         self._app = app.clone() if isinstance(app, tenure.Tenure) else tenure.Tenure(app, **options)
         self._opened: Portal | None = None
 
@@ -102,12 +121,19 @@ class Tenure:
         """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
         self._app.on_event(subscriber)
 
-    def lock(self, name: str, *, on_lost: OnLost = "raise", **options: Unpack[LockOptions]) -> Lock:
-        """Describe a lock; see `tenure.Tenure.lock`."""
+    @takes(BLOCKING_LOCK_DEFAULTS, BlockingLockOptions)
+    def lock(
+        self, name: str, *, on_lost: OnLost = "raise", **options: Unpack[BlockingLockOptions]
+    ) -> Lock:
+        """Describe a lock; see `tenure.Tenure.lock`.
+
+        A thread cannot be cancelled: by default a loss raises LeaseLost where the block is left.
+        """
         return Lock(
             self._portal, lambda tell: self._app.lock(name, on_lost=tell, **options), on_lost
         )
 
+    @takes(BLOCKING_LOCK_DEFAULTS, BlockingLockOptions)
     def semaphore(
         self,
         name: str,
@@ -115,7 +141,7 @@ class Tenure:
         *,
         on_lost: OnLost = "raise",
         strict: bool = False,
-        **options: Unpack[LockOptions],
+        **options: Unpack[BlockingLockOptions],
     ) -> Semaphore:
         """Describe a semaphore; see `tenure.Tenure.semaphore`."""
 
@@ -124,44 +150,31 @@ class Tenure:
 
         return Semaphore(self._portal, describe, on_lost)
 
+    @takes(WITH_LOCK_DEFAULTS, WithLockOptions)
     def with_lock(
         self,
         name: str,
         fn: Callable[[*Ts], T],
         *args: *Ts,
-        ttl: Duration = TTL_DEFAULT,
-        wait: Duration | None = 0,
-        min_hold: Duration = 0,
-        on_unavailable: OnUnavailable = "raise",
+        **options: Unpack[WithLockOptions],
     ) -> Outcome[T]:
         """Run `fn(*args)` in this thread if the lock is free; see `tenure.Tenure.with_lock`."""
         _must_be_plain(fn)
         return self._portal().call_with_body(
-            lambda: fn(*args),
-            lambda body: self._app.with_lock(
-                name, body, ttl=ttl, wait=wait, min_hold=min_hold, on_unavailable=on_unavailable
-            ),
+            lambda: fn(*args), lambda body: self._app.with_lock(name, body, **options)
         )
 
-    def once(
-        self,
-        name: str,
-        fn: Callable[[], Any],
-        *,
-        version: int | str = 1,
-        ttl: Duration = TTL_DEFAULT,
-        wait: Duration | None = None,
-    ) -> bool:
+    @takes(ONCE_DEFAULTS, OnceOptions)
+    def once(self, name: str, fn: Callable[[], Any], **options: Unpack[OnceOptions]) -> bool:
         """Run `fn` in this thread unless it has succeeded before; see `tenure.Tenure.once`."""
         _must_be_plain(fn)
-        return self._portal().call_with_body(
-            fn, lambda body: self._app.once(name, body, version=version, ttl=ttl, wait=wait)
-        )
+        return self._portal().call_with_body(fn, lambda body: self._app.once(name, body, **options))
 
-    def election(self, name: str, *, ttl: Duration = 15, meta: Meta | None = None) -> Election:
+    @takes(ELECTION_DEFAULTS, ElectionOptions)
+    def election(self, name: str, **options: Unpack[ElectionOptions]) -> Election:
         """Describe an election of one leader over all replicas."""
-        election = self._app.election(name, ttl=ttl, meta=meta)
-        lock = self.lock(election.lock_name, ttl=ttl, meta=meta, on_lost="ignore")
+        election = self._app.election(name, **options)
+        lock = self.lock(election.lock_name, on_lost="ignore", **options)
         return Election(self._portal, election, lock)
 
     def locks(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
@@ -200,54 +213,38 @@ class Tenure:
     ) -> Any:
         """Store many jobs, 200 in a round trip; see `tenure.Tenure.enqueue_many`."""
         portal = self._portal()
-        given = list(requests)  # in this thread: making them may be work
+        batch = list(requests)  # in this thread: making them may be work
         if within is not None:
             # In this thread, whose connection it is; the loop's thread has no part in it.
-            service = portal.call(self._app._job_service())  # noqa: SLF001 - not for users
-            answers = service.enqueue_many_blocking(
-                given, within=within, return_exceptions=return_exceptions
+            jobs = portal.call(self._open_jobs())
+            answers = jobs.enqueue_many_blocking(
+                batch, within=within, return_exceptions=return_exceptions
             )
-            return [Job(portal, one) if isinstance(one, tenure.Job) else one for one in answers]
-        if not return_exceptions:
-            return [Job(portal, job) for job in portal.call(self._app.enqueue_many(given))]
-        answers = portal.call(self._app.enqueue_many(given, return_exceptions=True))
-        return [Job(portal, one) if isinstance(one, tenure.Job) else one for one in answers]
+        elif return_exceptions:
+            answers = portal.call(self._app.enqueue_many(batch, return_exceptions=True))
+        else:
+            answers = portal.call(self._app.enqueue_many(batch))
+        return [
+            Job(portal, answer) if isinstance(answer, tenure.Job) else answer for answer in answers
+        ]
+
+    async def _open_jobs(self) -> Jobs:
+        """Return what stores the jobs of the open app; only its own loop may ask for it."""
+        return engine_of(self._app).services().jobs
 
     def job(self, id: str) -> Job[Any]:  # noqa: A002 - that is what it is
         """Return a job by its id. Raises JobNotFound, or JobUnreadable if its record is damaged."""
         portal = self._portal()
         return Job(portal, portal.call(self._app.job(id)))
 
-    def jobs(
-        self,
-        *,
-        state: JobState | None = None,
-        task: str | None = None,
-        queue: str | None = None,
-        tag: str | None = None,
-        replica: str | None = None,
-        timers: bool = False,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> JobPage:
-        """Return jobs that fit all that is given, newest first.
+    @takes(JOB_FILTER_DEFAULTS, JobFilter)
+    def jobs(self, **options: Unpack[JobFilter]) -> JobPage:
+        """Return jobs that meet all conditions, newest first.
 
-        Runs of timers are among them only with `timers`, or if their task (`@name`) or queue is
-        asked for. A page may be short and still have a `cursor`: pass it on to get the next one.
+        A page may be short and still have a `cursor`: pass it on to get the next one.
         """
         portal = self._portal()
-        page = portal.call(
-            self._app.jobs(
-                state=state,
-                task=task,
-                queue=queue,
-                tag=tag,
-                replica=replica,
-                timers=timers,
-                limit=limit,
-                cursor=cursor,
-            )
-        )
+        page = portal.call(self._app.jobs(**options))
         return JobPage((Job(portal, job) for job in page), page.cursor)
 
     def queues(self) -> list[QueueCounts]:

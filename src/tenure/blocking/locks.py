@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar
 
 import tenure
 from tenure.blocking.portal import Portal
@@ -19,7 +19,7 @@ from tenure.locks.lock import NEITHER_TRUE_NOR_FALSE, UNSET, Unset
 from tenure.runtime.leases.entries import EnteredByHand, Entry, entry_methods
 from tenure.runtime.leases.owners import current_caller
 
-__all__ = ["Election", "Hold", "Lock", "LockOptions", "OnLost", "Semaphore"]
+__all__ = ["Election", "Hold", "Lock", "OnLost", "Semaphore"]
 
 T = TypeVar("T")
 
@@ -120,16 +120,6 @@ class Hold:
 
 
 OnLost: TypeAlias = Literal["raise", "ignore"] | Callable[[Hold], None]
-
-
-class LockOptions(TypedDict, total=False):
-    """What a lock can be told; `tenure.Tenure.lock` says what each option means."""
-
-    ttl: Duration
-    wait: Duration | None
-    min_hold: Duration
-    max_hold: Duration | None
-    meta: Meta | None
 
 
 class Semaphore:

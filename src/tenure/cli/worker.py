@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import click
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
+from tenure.app.workers import Workers
 from tenure.cli.options import bytes_, span
 from tenure.cli.options import queues as queues_
 from tenure.cli.output import Screen, duration
@@ -170,7 +171,7 @@ def worker(
         if burst:
             drain = found.worker(queues=queues, concurrency=concurrency, grace=grace, burst=True)
             # A script or a CI job must not hang because its store is down.
-            asyncio.run(found._run_until_stopped(drain, is_lazy=False))  # noqa: SLF001 - of the same house
+            asyncio.run(Workers(engine_of(found)).run_until_stopped(drain, is_lazy=False))
             screen.aside(_burst_summary(drain.ends, has_drained=drain.has_drained))
             context.exit(0 if drain.has_drained else 1)
         if found.traits.scope == "process":
@@ -272,7 +273,8 @@ async def _supervise(
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             loop.add_signal_handler(number, stop, number)
     async with AsyncExitStack() as stack:
-        await app._begin(is_lazy=app._connect != "eager")  # noqa: SLF001 - of the same house
+        engine = engine_of(app)
+        await engine.open(is_lazy=engine.config.connect != "eager")
         stack.push_async_callback(app.close)
         if health is not None:
             await stack.enter_async_context(serve_health(health, start.status))
@@ -328,7 +330,8 @@ class _Start:
 
 
 def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | dict[str, int] | None) -> None:
-    store, tasks = app._store, app._handlers  # noqa: SLF001 - of no use to anybody else
+    engine = engine_of(app)
+    store, tasks = engine.store, engine.registry.handlers
     screen.aside(f"Worker {os.getpid()} on {place(store.url)}, namespace {store.namespace}")
     if store.traits.scope == "process":
         screen.aside("This store is this process alone: no other one's jobs are seen.")
@@ -337,7 +340,7 @@ def _announce(screen: Screen, app: Tenure, queues: tuple[str, ...] | dict[str, i
             "The app has no tasks and no timers, so there is nothing to run. Name the modules "
             "that declare them: Tenure(imports=...)."
         )
-    declared = app._queues  # noqa: SLF001 - likewise
+    declared = engine.registry.queues
     undeclared = [name for name in queues or () if name not in declared]
     if tasks and undeclared:
         they = "It is" if len(undeclared) == 1 else "They are"

@@ -101,10 +101,10 @@ class Term:
 class Election:
     """Decides which one replica leads. A description only, like a lock."""
 
-    def __init__(self, holds: Callable[[], Holds], ask: LeaseRequest, clock: Clock) -> None:
+    def __init__(self, holds: Callable[[], Holds], request: LeaseRequest, clock: Clock) -> None:
         self._holds = holds
         self._clock = clock
-        self._lock = Lock(holds, ask, wait=None, rules=HoldPolicy())
+        self._lock = Lock(holds, request, wait=None, policy=HoldPolicy())
 
     @property
     def lock_name(self) -> str:

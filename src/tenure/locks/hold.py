@@ -51,11 +51,11 @@ class Hold:
     raises `LeaseLost` when leaving; see `app.lock`.
     """
 
-    def __init__(self, holds: Holds, grip: Grip, rules: HoldPolicy) -> None:
+    def __init__(self, holds: Holds, grip: Grip, policy: HoldPolicy) -> None:
         self._holds = holds
-        self._on_lost = rules.on_lost
+        self._on_lost = policy.on_lost
         # Counted from the answer, so that the lease stays at least this long on the store.
-        self._keep_until = holds.clock.boot() + rules.min_hold
+        self._keep_until = holds.clock.boot() + policy.min_hold
         self._pid = os.getpid()
         self._released = False
         self._loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class Hold:
         self._cancelling = 0
         self._cancelled_it = False
         self._kept = KeptLease(
-            grip.lease, grip.sent, holds.clock, _loss_teller(self), rules.max_hold
+            grip.lease, grip.sent, holds.clock, _loss_teller(self), policy.max_hold
         )
         # With a virtual clock the keeper is on this loop itself.
         self._watch = None if holds.clock.virtual else DeadlineWatch(self._kept, self._loop)
@@ -329,24 +329,24 @@ class Holds:
         await self._keeper.close()
 
     async def acquire(
-        self, ask: LeaseRequest, wait: float | None, rules: HoldPolicy
+        self, request: LeaseRequest, wait: float | None, policy: HoldPolicy
     ) -> Hold | None:
         """Win a lease and keep it."""
         if wait != 0:
-            self._refuse_deadlock(ask)
-        grip = await self.acquirer.acquire(ask, wait)
+            self._refuse_deadlock(request)
+        grip = await self.acquirer.acquire(request, wait)
         if grip is None:
             return None
         if self.closed:
             await self.acquirer.release(grip.lease)
-            msg = f"the app was closed while {ask.key!r} was being acquired."
+            msg = f"the app was closed while {request.key!r} was being acquired."
             raise StoreError(msg)
         # No await from here on: a cancellation could not find what to give back.
-        hold = Hold(self, grip, rules)
+        hold = Hold(self, grip, policy)
         self._keeper.keep(hold._kept)
         while self._forgotten:
             self._unfile(self._forgotten.popleft())
-        self._filed.setdefault(ask.key, {})[hold._kept] = weakref.ref(current_owner())
+        self._filed.setdefault(request.key, {})[hold._kept] = weakref.ref(current_owner())
         return hold
 
     def drop(self, kept: KeptLease) -> None:
@@ -366,12 +366,12 @@ class Holds:
             if not filed:
                 self._filed.pop(kept.lease.key, None)
 
-    def _refuse_deadlock(self, ask: LeaseRequest) -> None:
+    def _refuse_deadlock(self, request: LeaseRequest) -> None:
         """Raise WouldDeadlock if the caller holds all there is of what it asks for."""
-        filed = self._filed.get(ask.key)
+        filed = self._filed.get(request.key)
         if filed is None:
             return
         me = current_owner()
         mine = [kept for kept, who in list(filed.items()) if who() is me and not kept.is_lost]
-        if len(mine) >= ask.limit:
-            raise WouldDeadlock(ask.key)
+        if len(mine) >= request.limit:
+            raise WouldDeadlock(request.key)

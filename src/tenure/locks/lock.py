@@ -34,7 +34,7 @@ __all__ = [
     "Semaphore",
     "Unset",
     "checked_wait",
-    "rules",
+    "make_policy",
     "run_anywhere",
     "run_locked",
     "to_its_end",
@@ -71,20 +71,21 @@ class Semaphore:
     def __init__(
         self,
         holds: Callable[[], Holds],
-        ask: LeaseRequest,
+        request: LeaseRequest,
         *,
         wait: float | None,
-        rules: HoldPolicy,
+        policy: HoldPolicy,
     ) -> None:
         self._holds = holds
-        self._ask = ask
+        self._request = request
         self._wait = wait
-        self._rules = rules
+        self._policy = policy
         self._by_hand: EnteredByHand[Hold] = EnteredByHand()
 
     def __repr__(self) -> str:
-        ask = self._ask
-        return f"{type(self).__name__}({ask.key!r}, limit={ask.limit}, ttl={ask.ttl:g})"
+        request = self._request
+        kind = type(self).__name__
+        return f"{kind}({request.key!r}, limit={request.limit}, ttl={request.ttl:g})"
 
     def __bool__(self) -> bool:
         # `if lock:` would run the body without holding anything.
@@ -92,7 +93,7 @@ class Semaphore:
 
     @property
     def name(self) -> str:
-        return self._ask.key
+        return self._request.key
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> Hold:
         """Return a hold, waiting at most `wait` (None: for ever; 0: try once).
@@ -105,14 +106,14 @@ class Semaphore:
             StoreUnavailable: the store does not answer; nothing is held.
         """
         limit = self._wait if isinstance(wait, Unset) else checked_wait(wait)
-        hold = await self._holds().acquire(self._ask, limit, self._rules)
+        hold = await self._holds().acquire(self._request, limit, self._policy)
         if hold is None:
             raise AcquireTimeout(self.name, limit or 0.0)
         return hold
 
     async def try_acquire(self) -> Hold | None:
         """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
-        return await self._holds().acquire(self._ask, 0.0, self._rules)
+        return await self._holds().acquire(self._request, 0.0, self._policy)
 
     def __enter__(self) -> NoReturn:
         raise TypeError(USE_ASYNC_WITH)
@@ -256,7 +257,7 @@ def checked_wait(wait: Duration | None) -> float | None:
     return None if wait is None else seconds(wait, "wait")
 
 
-def rules(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> HoldPolicy:
+def make_policy(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> HoldPolicy:
     """Return how a lease is to be held, checked."""
     if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
         msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."

@@ -12,8 +12,11 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
+from tenure.app.engine import Engine
+from tenure.app.options import WORKER_DEFAULTS, WorkerOptions
 from tenure.app.setup import keep_quiet
+from tenure.app.workers import Workers
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.scoreboard import Scoreboard
@@ -55,17 +58,18 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
     """Work until the supervisor says so, is gone, or somebody else asks for an end."""
     with socket.socket(fileno=spec.line) as line:
         line.set_inheritable(False)  # programs that handlers start must not keep it open
-        link = SupervisorLink(line, _board(spec), app._store.clock)  # noqa: SLF001 - of the same house
-        async with _opened(app):
-            worker = app._worker(  # noqa: SLF001 - of the same house
-                queues=spec.queues,
-                concurrency=spec.concurrency,
-                timers=spec.timers,
-                timer_concurrency=spec.timer_concurrency,
-                grace=spec.grace,
-                link=link,
-                resumed=spec.resumed,
-            )
+        engine = engine_of(app)
+        link = SupervisorLink(line, _board(spec), engine.store.clock)
+        options: WorkerOptions = {
+            **WORKER_DEFAULTS,
+            "queues": spec.queues,
+            "concurrency": spec.concurrency,
+            "timers": spec.timers,
+            "timer_concurrency": spec.timer_concurrency,
+            "grace": spec.grace,
+        }
+        async with _opened(engine):
+            worker = Workers(engine).worker(options, link=link, resumed=spec.resumed)
             async with worker:
                 loop = asyncio.get_running_loop()
                 # Service managers send it to all processes at once, and the supervisor says the
@@ -75,13 +79,13 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
 
 
 @asynccontextmanager
-async def _opened(app: Tenure) -> AsyncIterator[None]:
+async def _opened(engine: Engine) -> AsyncIterator[None]:
     """Open the app at once: the supervisor has waited for the store already."""
-    await app._begin(is_lazy=False)  # noqa: SLF001 - of the same house
+    await engine.open(is_lazy=False)
     try:
         yield
     finally:
-        await app.close()
+        await engine.close()
 
 
 def _board(spec: ChildSpec) -> Scoreboard:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
 from tenure.core.policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
 from tenure.runtime.process_info import signal_name
@@ -70,15 +70,15 @@ class Supervisor:
 
     def __init__(self, app: Tenure, spec: ChildSpec, options: SupervisorOptions) -> None:
         check_platform()
-        services, settings = app._services(), app._work_settings  # noqa: SLF001 - of the same house
-        self._store = services.store
+        engine = engine_of(app)
+        settings, events = engine.work_settings, engine.events
+        self._store = engine.services().store
         self._clock = self._store.clock
         self._ttl = settings.replica_ttl
         self._spec = spec
         self._options = options
         self._name = f"supervisor {os.getpid()}"
         self._id = self._clock.token()
-        events = app._events  # noqa: SLF001 - of the same house
         self._retrier = Retrier(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.timers.advice import check_alone, check_not_timed, check_untasked, well_asked
+from tenure.timers.advice import check_alone, check_not_timed, check_untasked
 from tenure.timers.declaration import (
-    After,
-    OnCrash,
-    Options,
     Tick,
     make_plan,
     make_timer_handlers,
@@ -17,9 +14,6 @@ from tenure.timers.info import TickRecord, TimerInfo, TimerPause
 from tenure.timers.timer import TimerHandle, Timers
 
 __all__ = [
-    "After",
-    "OnCrash",
-    "Options",
     "Tick",
     "TickRecord",
     "TimerHandle",
@@ -33,5 +27,4 @@ __all__ = [
     "make_timer_handlers",
     "run_options",
     "timer_name",
-    "well_asked",
 ]

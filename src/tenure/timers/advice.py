@@ -1,20 +1,19 @@
-"""How a declaration is written, and what is said to whoever has written another one."""
+"""Checks how timers and schedules are declared, and advises on the right form.
+
+`Tenure.timer` and `Tenure.schedule` ask for `advice_on` arguments that do not fit them. The checks
+are for declarations that fit, but clash with a task or with another timer.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from tenure.core.schedules.definition import Plan
 from tenure.errors import ConfigError
 
-__all__ = ["check_alone", "check_not_timed", "check_untasked", "well_asked"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["advice_on", "check_alone", "check_not_timed", "check_untasked"]
 
 _RIGHT_FORM: Final = "@app.timer(every='60s') or @app.timer(cron='30 2 * * *')"
 _CRON_FIELDS_MIN: Final = 5
@@ -36,52 +35,45 @@ _OF_THE_TASK: Final = ("executor",)
 _OF_TIMERS: Final = ("each", "per_replica", "jitter", "on_crash")
 
 
-def well_asked(method: Callable[P, R]) -> Callable[P, R]:
-    """Have arguments that a declaration does not take told as what they are: a wrong setting."""
-    signature = inspect.signature(method)
-    known = [one.name for one in signature.parameters.values() if one.kind is one.KEYWORD_ONLY]
+def advice_on(
+    call: str,
+    names: Collection[str],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    error: TypeError,
+) -> str:
+    """Return what is wrong with the arguments of a declaration, and how to write it.
 
-    @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        _check_names(method.__name__, known, kwargs)
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ConfigError(_misplaced(method.__name__, args[1:], error)) from None
-        return method(*args, **kwargs)
+    Args:
+        call: "timer" or "schedule".
+        names: the options of that call.
+        args: the positional arguments.
+        kwargs: the others.
+        error: why they do not fit the signature.
+    """
+    for name in kwargs:
+        if name not in (*names, "task", "self"):
+            return f"{call} has no option {name!r}. {_advice_on_option(call, name, names)}"
+    if call != "timer" or not args:
+        return f"{call}: {error}. Write app.schedule(task, every='60s'), with a task of this app."
+    [first, *_] = args
+    if hasattr(first, "request"):
+        return _advice_on_task(first)
+    if callable(first):
+        name = getattr(first, "__name__", "the function")
+        return f"timer {name!r} has no rule: write {_RIGHT_FORM} above it."
+    return f"timer takes its rule by name: {_named(first)}, not {first!r} alone."
 
-    return call
 
-
-def _check_names(call: str, known: Collection[str], given: Iterable[str]) -> None:
-    for name in given:
-        if name not in (*known, "task", "self"):
-            msg = f"{call} has no option {name!r}. {_advice(call, name, known)}"
-            raise ConfigError(msg)
-
-
-def _advice(call: str, name: str, known: Collection[str]) -> str:
+def _advice_on_option(call: str, name: str, names: Collection[str]) -> str:
     if call == "schedule" and name in _OF_THE_JOB:
         return f"It is the job's: app.schedule(task.using({name}=...), ...)."
     if call == "schedule" and name in _OF_THE_TASK:
         return f"It is the task's: @app.task({name}=...)."
     if call == "schedule" and name in _OF_TIMERS:
         return "It is about runs, and a schedule only enqueues jobs: @app.timer has it."
-    meant = _MEANT.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
-    return f"Did you mean {meant!r}?" if meant in known else f"There are {', '.join(known)}."
-
-
-def _misplaced(call: str, given: tuple[object, ...], error: TypeError) -> str:
-    """Say how to write what was given without a name, or left out."""
-    if call != "timer" or not given:
-        return f"{call}: {error}. Write app.schedule(task, every='60s'), with a task of this app."
-    [first, *_] = given
-    if hasattr(first, "request"):
-        return _told_of_a_task(first)
-    if callable(first):
-        name = getattr(first, "__name__", "the function")
-        return f"timer {name!r} has no rule: write {_RIGHT_FORM} above it."
-    return f"timer takes its rule by name: {_named(first)}, not {first!r} alone."
+    meant = _MEANT.get(name) or next(iter(get_close_matches(name, names, n=1)), None)
+    return f"Did you mean {meant!r}?" if meant in names else f"There are {', '.join(names)}."
 
 
 def _named(rule: object) -> str:
@@ -89,8 +81,8 @@ def _named(rule: object) -> str:
     return f"@app.timer({'cron' if is_cron else 'every'}={rule!r})"
 
 
-def _told_of_a_task(task: Any) -> str:
-    """Say what to do instead of having a timer call a task."""
+def _advice_on_task(task: Any) -> str:
+    """Return what to do instead of having a timer call a task."""
     name = getattr(task, "__name__", "task")
     return (
         f"{name!r} is a task, and a timer runs a function. For a durable job at certain times "
@@ -102,12 +94,12 @@ def _told_of_a_task(task: Any) -> str:
 def check_untasked(fn: object) -> None:
     """Raise ConfigError if what a timer is to call is a task."""
     if hasattr(fn, "request"):
-        raise ConfigError(_told_of_a_task(fn))
+        raise ConfigError(_advice_on_task(fn))
 
 
 def check_not_timed(fn: object, timed: Iterable[object]) -> None:
     """Raise ConfigError if what is to be a task is a timer's function."""
-    if any(one is fn for one in timed):
+    if any(function is fn for function in timed):
         name = getattr(fn, "__name__", "task")
         msg = (
             f"{name!r} is a timer, so it is no task. For a durable job at certain times leave out "
@@ -122,7 +114,7 @@ def check_alone(plan: Plan, plans: Mapping[str, Plan]) -> None:
         msg = f"there is a timer or schedule {plan.name!r} already. Give this one another name."
         raise ConfigError(msg)
     for former in plan.renamed_from:
-        other = next((one.name for one in plans.values() if former in one.renamed_from), None)
+        other = next((name for name, item in plans.items() if former in item.renamed_from), None)
         if other is not None:
             msg = (
                 f"{plan.name!r} and {other!r} both say renamed_from={former!r}, but only one of "
@@ -131,7 +123,7 @@ def check_alone(plan: Plan, plans: Mapping[str, Plan]) -> None:
             raise ConfigError(msg)
     for newer, former in (
         *((plan, name) for name in plan.renamed_from if name in plans),
-        *((one, plan.name) for one in plans.values() if plan.name in one.renamed_from),
+        *((other, plan.name) for other in plans.values() if plan.name in other.renamed_from),
     ):
         msg = (
             f"{newer.name!r} says renamed_from={former!r}, but there is a {former!r} in this app "

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from tenure import ConfigError, StoreError, Tenure, TooLarge, current_job
+from tenure.app import engine_of
 from tenure.core.jobs.records import JobRecord
 from tenure.core.values.signature import Signature
 from tenure.runtime.attempts.transaction import Ending, JobTransaction
@@ -132,7 +133,7 @@ async def test_ending_the_transaction_inside_the_block_is_told(app, own):
 
 @ONE_OF_EACH
 async def test_of_a_cancel_and_a_commit_one_wins(app, own):
-    async with Tenure(own.url, namespace=app._store.namespace) as rival:
+    async with Tenure(own.url, namespace=engine_of(app).store.namespace) as rival:
         cancelling = []
 
         @app.task

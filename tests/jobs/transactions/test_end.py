@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from tenure import AttemptOver, Tenure, current_job
+from tenure.app import engine_of
 from tenure.core.jobs.records import Note
 from tenure.runtime.attempts.running_job import current
 from tests.jobs.transactions.kinds import AT_ONCE, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
@@ -73,7 +74,7 @@ async def test_the_handler_can_use_its_connection_again_after_an_undone_block(ap
 @ONE_OF_EACH_DRIVER
 async def test_a_stale_attempt_is_refused_before_it_writes(app, own):
     reached, refused = [], asyncio.Event()
-    async with Tenure(own.url, namespace=app._store.namespace) as rival:
+    async with Tenure(own.url, namespace=engine_of(app).store.namespace) as rival:
 
         @app.task(retry=None)
         async def work() -> None:
@@ -101,7 +102,7 @@ async def taken_over_by(rival: Tenure) -> None:
     """Have somebody give the caller's job to others, behind the back of its worker."""
     job = current_job()
     away = settlement(id=job.id, fence=job.fence, outcome="handed back", delay=60)
-    assert await rival._store.jobs.settle([away]) == ["settled"]
+    assert await engine_of(rival).store.jobs.settle([away]) == ["settled"]
 
 
 @POSTGRES
@@ -132,7 +133,7 @@ async def test_what_became_stale_meanwhile_is_undone(app, own):
 
 @POSTGRES
 async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up(app, own):
-    async with Tenure(own.url, namespace=app._store.namespace) as rival:
+    async with Tenure(own.url, namespace=engine_of(app).store.namespace) as rival:
         recovered = []
 
         @app.task(name="other")
@@ -150,7 +151,7 @@ async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up
                 )
                 recovered.extend(await rival.recover())
                 note = Note(id=job.id, fence=job.fence, progress=0.5)
-                assert await rival._store.jobs.note([note]) == [True]
+                assert await engine_of(rival).store.jobs.note([note]) == [True]
                 done.result("kept")
 
         async with app.worker(grace=0):

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tenure import ConfigError, Tenure, current_job
+from tenure.app import engine_of
 from tests.jobs.transactions.kinds import ONE_OF_EACH, declare_double
 from tests.jobs.transactions.own_connections import connect, on_postgres, path_of
 
@@ -97,7 +98,7 @@ async def test_taste_in_rows_does_not_matter(app, own):
 async def test_nobody_writes_between_what_a_bound_job_reads_and_its_commit(app, own):
     rival = sqlite3.connect(path_of(own.url), timeout=0, isolation_level=None)
     own.connection.execute("BEGIN")  # which takes no lock yet
-    assert await app._store.within(own.connection, "within()").get([]) == []
+    assert await engine_of(app).store.within(own.connection, "within()").get([]) == []
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         rival.execute("BEGIN IMMEDIATE")
     own.connection.execute("ROLLBACK")

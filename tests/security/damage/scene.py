@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import tenure
+from tenure.app import engine_of
 from tenure.core.clock import SystemClock
 from tenure.core.ids import JobIds
 from tenure.core.jobs.options import write_options
@@ -35,7 +36,7 @@ def _definition() -> tuple[bytes, str]:
     @app.timer(every="1h")
     async def sweep() -> None: ...
 
-    plan = app._plans["sweep"].definition
+    plan = engine_of(app).registry.plans["sweep"].definition
     return plan.encode(), plan.digest
 
 

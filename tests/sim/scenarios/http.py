@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from msgspec.structs import replace
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
 from tenure.http.job_resource import Pace
 from tenure.http.request import Headers, RequestData
 from tenure.http.server.endpoint import Endpoint
@@ -55,7 +55,7 @@ def _router(app: Tenure) -> AsyncRouter:
     The endpoint is that of the first process, as in clones: declaring it anew takes long.
     """
     router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
-    endpoint, app._handlers = _declared()  # noqa: SLF001 - see above
+    endpoint, engine_of(app).registry.handlers = _declared()
     router.operations.endpoints[endpoint.task.name] = replace(endpoint, pace=Pace())
     return router
 
@@ -66,7 +66,7 @@ def _declared() -> tuple[Endpoint, dict[str, Handler]]:
     router = AsyncRouter(app, prefix=_PREFIX, max_wait=_MAX_WAIT)
     router.post(idempotency="required", retry=jobs.BACKOFF)(jobs.work)
     [endpoint] = router.endpoints
-    return endpoint, app._handlers  # noqa: SLF001 - see above
+    return endpoint, engine_of(app).registry.handlers
 
 
 async def _serve(router: AsyncRouter, ask: ClientRequest) -> ResponseData:

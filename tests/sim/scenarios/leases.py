@@ -110,9 +110,9 @@ def _lock(
 
 async def _enter(process: Process, app: Tenure, rng: Random) -> None:
     lock, limit = _lock(process, app, rng)
-    rules = lock._rules  # noqa: SLF001 - nobody else tells how long it may be held
+    policy = lock._policy  # noqa: SLF001 - nothing else says how long it may be held
     async with lock as hold:
-        await _work(process, hold, limit, rng, is_told=True, rules=rules)
+        await _work(process, hold, limit, rng, is_told=True, policy=policy)
 
 
 async def _try(process: Process, app: Tenure, rng: Random) -> None:
@@ -172,7 +172,7 @@ async def _work(
     rng: Random,
     *,
     is_told: bool = False,
-    rules: HoldPolicy | None = None,
+    policy: HoldPolicy | None = None,
 ) -> None:
     """Act now and then. In a block it is told of a loss, and need not look."""
     process.record(
@@ -181,8 +181,8 @@ async def _work(
         holder=hold.holder,
         fence=hold.fence,
         limit=limit,
-        seconds=0.0 if rules is None else rules.min_hold,
-        ttl=0.0 if rules is None else rules.max_hold or 0.0,
+        seconds=0.0 if policy is None else policy.min_hold,
+        ttl=0.0 if policy is None else policy.max_hold or 0.0,
     )
     pause = process.fleet.plan.ttl * rng.choice((0.0, 0.05, 0.3, 0.8))
     try:

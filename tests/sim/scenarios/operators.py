@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
 from tenure.core.schedules.documents import EVERYTHING
 from tenure.errors import ConfigError, StoreUnavailable, TimerBusy, TimerNotFound
 from tenure.runtime.pruning import prune
@@ -75,11 +75,10 @@ async def clean_up(process: Process, app: Tenure) -> None:
     while True:
         await process.clock.sleep(_TIDY_EVERY)
         with suppress(StoreUnavailable):
-            await prune(app._services().store)  # noqa: SLF001 - until apps have an inner door
+            store = engine_of(app).services().store
+            await prune(store)
             if not _is_set_back(process.fleet.plan):
-                await Scheduling(app._services().store).forget(  # noqa: SLF001 - until apps have an inner door
-                    idle=FORGOTTEN_AFTER
-                )
+                await Scheduling(store).forget(idle=FORGOTTEN_AFTER)
 
 
 def _is_set_back(plan: Plan) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
 from tenure.core.schedules.definition import Plan
 from tenure.errors import StoreUnavailable
 from tests.sim.fleet import Process
@@ -18,7 +18,7 @@ async def open_app(app: Tenure, process: Process) -> bool:
 
     Its timers are written down first: checkers compare the store with what was declared.
     """
-    for plan in app._plans.values():  # noqa: SLF001 - see above
+    for plan in engine_of(app).registry.plans.values():
         process.record("declares", **_facts(plan))
     while not process.stopping.is_set():
         try:

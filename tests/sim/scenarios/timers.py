@@ -7,7 +7,7 @@ import random
 
 import msgspec
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
 from tenure.core.durations import micros
 from tenure.core.schedules.definition import Plan
 from tenure.runtime.attempts.handler import Handler
@@ -48,14 +48,14 @@ def _declare(app: Tenure, machine: Machine) -> None:
 
     Many processes are started, and declaring takes much longer than most of what they do.
     """
-    release = machine.disk["release"]
-    known = _declared.get(release)
-    if known is None:
+    release, registry = machine.disk["release"], engine_of(app).registry
+    declared = _declared.get(release)
+    if declared is None:
         for name, options in releases.release_of(machine).items():
             app.timer(name=name, **options)(handler)
-        _declared[release] = app._handlers, app._plans  # noqa: SLF001 - see above
+        _declared[release] = registry.handlers, registry.plans
     else:
-        app._handlers, app._plans = known  # noqa: SLF001 - see above
+        registry.handlers, registry.plans = declared
 
 
 _declared: dict[int, tuple[dict[str, Handler], dict[str, Plan]]] = {}

@@ -8,8 +8,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from tenure.app import Tenure
-from tenure.app.lifecycle import services_here
+from tenure.app import Tenure, engine_of
 from tenure.cli.options import point_in_time
 from tenure.cli.output import safe
 from tenure.cli.target import Target, store_command
@@ -342,6 +341,6 @@ def _about(target: Target) -> dict[str, Any]:
 
 
 async def _now(app: Tenure) -> datetime:
-    services = services_here(app)
+    services = engine_of(app).services_here()
     assert services is not None
     return as_datetime((await services.store.ping()).now)

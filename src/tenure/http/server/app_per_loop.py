@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from tenure.app import Tenure
-from tenure.app.lifecycle import Services, services_here
+from tenure.app import Tenure, engine_of
+from tenure.app.engine import Services
 from tenure.errors import StoreUnavailable
 
 __all__ = ["Lending"]
@@ -34,12 +34,12 @@ class Lending:
 
         Whoever asks meanwhile waits for the same attempt, and shares what comes of it.
         """
-        if (found := services_here(self._app)) is not None:
+        if (found := engine_of(self._app).services_here()) is not None:
             return found
         loop = asyncio.get_running_loop()
         self._leave_closed_loops()
         clone = self._clones.get(loop)
-        if clone is not None and (found := services_here(clone)) is not None:
+        if clone is not None and (found := engine_of(clone).services_here()) is not None:
             return found
         opening = self._openings.get(loop)
         if opening is None or opening.is_over:
@@ -64,7 +64,7 @@ class Lending:
                 self._openings.pop(loop, None)
         for loop in list(self._clones):
             if loop.is_closed() and (clone := self._clones.pop(loop, None)) is not None:
-                clone._store.abandon()  # noqa: SLF001 - of the same house
+                engine_of(clone).store.abandon()
 
 
 class _Opening:
@@ -73,7 +73,7 @@ class _Opening:
     def __init__(self, app: Tenure, opened: dict[asyncio.AbstractEventLoop, Tenure]) -> None:
         self._app = app
         self._opened = opened
-        self._clock = app._store.clock  # noqa: SLF001 - of the same house
+        self._clock = engine_of(app).store.clock
         self._error: Exception | None = None
         self._ended = 0.0
         # A task of its own: a request that is cancelled takes none of the others with it.
@@ -93,7 +93,7 @@ class _Opening:
         if self._error is not None:
             # As new: each request that raises it would add its own lines to it.
             raise self._error.with_traceback(None)
-        found = None if self._task.cancelled() else services_here(self._app)
+        found = None if self._task.cancelled() else engine_of(self._app).services_here()
         if found is None:
             msg = f"{self._app!r} was closed while it was being opened."
             raise StoreUnavailable(msg)

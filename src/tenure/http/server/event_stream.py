@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from tenure.app.lifecycle import Services
+from tenure.app.engine import Services
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.errors import JobNotFound, JobUnreadable, StoreError

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tenure.app.lifecycle import Services
+from tenure.app.engine import Services
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.results import read_stored

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from tenure.app.lifecycle import Services
+from tenure.app.engine import Services
 from tenure.core.jobs.records import Unique
 from tenure.errors import ArgumentsError, JobNotFound, TooLarge, UniqueMismatch
 from tenure.http.problems import Problem, pointer_step
