@@ -1,4 +1,11 @@
-"""Tenure lets the replicas of one service share background work safely."""
+"""Tenure lets the replicas of one service share background work safely.
+
+What jobs and timers need is imported at its first use: a service that only takes locks starts
+without it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from tenure.app import Tenure
 from tenure.core.jobs.retention import Retention
@@ -30,13 +37,15 @@ from tenure.errors import (
     UniqueMismatch,
     WouldDeadlock,
 )
-from tenure.jobs import Attempt, Job, JobRequest, Task, Unique
 from tenure.locks.election import Election, Leader, Term
 from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock, Outcome, Semaphore
-from tenure.runtime.attempts.job_context import JobContext, current_job
-from tenure.runtime.attempts.reports import Reject, Retry
-from tenure.timers import Tick, TickRecord, TimerHandle, TimerInfo, TimerPause
+
+if TYPE_CHECKING:
+    from tenure.jobs import Attempt, Job, JobRequest, Task, Unique
+    from tenure.runtime.attempts.job_context import JobContext, current_job
+    from tenure.runtime.attempts.reports import Reject, Retry
+    from tenure.timers import Tick, TickRecord, TimerHandle, TimerInfo, TimerPause
 
 __version__ = "0.1.0"
 
@@ -93,3 +102,25 @@ __all__ = [
     "WouldDeadlock",
     "current_job",
 ]
+
+_LATER: Final = {
+    **dict.fromkeys(("Attempt", "Job", "JobRequest", "Task", "Unique"), "tenure.jobs"),
+    **dict.fromkeys(("JobContext", "current_job"), "tenure.runtime.attempts.job_context"),
+    **dict.fromkeys(("Reject", "Retry"), "tenure.runtime.attempts.reports"),
+    **dict.fromkeys(
+        ("Tick", "TickRecord", "TimerHandle", "TimerInfo", "TimerPause"), "tenure.timers"
+    ),
+}
+"""The module of each name that is imported at its first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
