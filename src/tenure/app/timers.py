@@ -66,7 +66,7 @@ class TimerCalls:
                 "@app.timer, which runs it without a job of its own."
             )
             raise ConfigError(msg)
-        request = task.request(*args, **kwargs).new
+        request = task.request(*args, **kwargs).draft
         if request.unique is not None or request.delay or request.at is not None:
             msg = (
                 "a schedule says itself when its jobs run, and how many there may be: leave out "

@@ -1,4 +1,4 @@
-"""Jobs as callers see them: a handle that can be asked, awaited, cancelled and requeued."""
+"""Jobs as callers see them: handles to look at, await, cancel and requeue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.history import AttemptOutcome
-from tenure.core.jobs.records import JobRecord, NewJob
+from tenure.core.jobs.records import JobDraft, JobRecord
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.jobs.view import JobView, as_datetime
@@ -32,17 +32,17 @@ T = TypeVar("T")
 
 
 class JobRequest(Struct, Generic[T], frozen=True):
-    """A job that has not been asked for yet: arguments, checked and written down.
+    """A job that is not enqueued yet: its arguments, checked and encoded.
 
     Made by `task.request(...)`, for `app.enqueue_many`.
     """
 
-    new: NewJob
+    draft: JobDraft
     unique: str = ""
-    """The unique key as it was given, for messages."""
+    """The unique key as the caller wrote it, for messages."""
 
     def __repr__(self) -> str:
-        return f"<JobRequest of {self.new.task!r}>"
+        return f"<JobRequest of {self.draft.task!r}>"
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
@@ -200,9 +200,10 @@ class Job(JobSnapshot, Generic[T]):
         return value
 
     async def cancel(self, reason: str = "") -> bool:
-        """Ask for an end; return False if it has one already.
+        """Ask the job to stop; return False if it has finished already.
 
-        What waits never starts. What runs is told, and stops when its handler does; `wait` for it.
+        A waiting job never starts. A running one is asked to stop, and ends when its handler does;
+        `wait` for it.
         """
         [answer] = await self._jobs.cancel([self.id], reason)
         if answer is None:

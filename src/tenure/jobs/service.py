@@ -1,4 +1,4 @@
-"""What stands behind the handles: batches of inserts and look-ups on one store."""
+"""The service behind job handles: batches of inserts and look-ups on one store."""
 
 from __future__ import annotations
 
@@ -88,18 +88,18 @@ class Jobs:
         self, requests: Iterable[JobRequest[Any]], *, within: object = None, return_exceptions: bool
     ) -> list[Any]:
         """Store many jobs, a slice in each round trip."""
-        given = list(requests)
-        news = [self._identified(request) for request in given]
+        batch = list(requests)
+        news = [self._identified(request) for request in batch]
         if within is None and self._insert_elsewhere is not None:
-            answers, found = await self._insert_elsewhere(news)
-            existing = dict.fromkeys(_ids_of_existing(answers)) | {job.id: job for job in found}
+            answers, records = await self._insert_elsewhere(news)
+            existing = dict.fromkeys(_ids_of_existing(answers)) | {job.id: job for job in records}
         elif within is None:
             answers = await self._inserter.insert_many(news)
             existing = await self._existing(answers)
         else:
             own = self._store.within(within, "within()")
             answers, existing = await self._enqueue_within(own, news)
-        return self._all_answered(given, news, answers, existing, return_exceptions)
+        return self._all_answered(batch, news, answers, existing, return_exceptions)
 
     def enqueue_many_blocking(
         self, requests: Iterable[JobRequest[Any]], *, within: object, return_exceptions: bool
@@ -109,10 +109,10 @@ class Jobs:
         if not own.blocks:
             msg = "this connection is asynchronous; give within= a synchronous one here."
             raise ConfigError(msg)
-        given = list(requests)
-        news = [self._identified(request) for request in given]
+        batch = list(requests)
+        news = [self._identified(request) for request in batch]
         answers, existing = run_sync(self._enqueue_within(own, news))
-        return self._all_answered(given, news, answers, existing, return_exceptions)
+        return self._all_answered(batch, news, answers, existing, return_exceptions)
 
     async def _enqueue_within(
         self, own: UserTransaction, news: list[NewJob]
@@ -127,14 +127,14 @@ class Jobs:
 
     def _all_answered(
         self,
-        given: list[JobRequest[Any]],
+        batch: list[JobRequest[Any]],
         news: list[NewJob],
         answers: list[Inserted],
         existing: Mapping[str, JobRecord | None],
         return_exceptions: bool,  # noqa: FBT001 - passed on as it came
     ) -> list[Any]:
         results: list[Any] = []
-        for request, new, answer in zip(given, news, answers, strict=True):
+        for request, new, answer in zip(batch, news, answers, strict=True):
             try:
                 results.append(self._answered(request, new, answer, existing))
             except (UniqueMismatch, UniqueBusy) as error:
@@ -144,10 +144,10 @@ class Jobs:
         return results
 
     def _identified(self, request: JobRequest[Any]) -> NewJob:
-        if not hasattr(request, "new"):
+        if not hasattr(request, "draft"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
-        return replace(kept_with_key(request.new), id=self.new_id())
+        return kept_with_key(request.draft).with_id(self.new_id())
 
     def new_id(self) -> str:
         """Return an id that no job has."""
@@ -226,18 +226,18 @@ class Jobs:
         except StoreError:
             return self._clock.wall()
 
-    async def page(self, **wanted: Any) -> JobPage:
-        """Return jobs that fit what `Store.find` takes."""
-        page: Page = await self._store.jobs.find(**wanted)
+    async def page(self, **filters: Any) -> JobPage:
+        """Return jobs that pass the filters of `Store.find`."""
+        page: Page = await self._store.jobs.find(**filters)
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
     async def page_without_timers(
-        self, *, limit: int, cursor: str | None, **wanted: Any
+        self, *, limit: int, cursor: str | None, **filters: Any
     ) -> JobPage:
-        """Return jobs that fit, but runs of timers only if their task or queue is asked for."""
-        if any((wanted.get(name) or "").startswith("@") for name in ("task", "queue")):
-            return await self.page(**wanted, limit=limit, cursor=cursor)
-        page = await _find_without_timers(partial(self._store.jobs.find, **wanted), limit, cursor)
+        """Return jobs that pass; runs of timers only if a filter names their task or queue."""
+        if any((filters.get(name) or "").startswith("@") for name in ("task", "queue")):
+            return await self.page(**filters, limit=limit, cursor=cursor)
+        page = await _find_without_timers(partial(self._store.jobs.find, **filters), limit, cursor)
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
     async def cancel(self, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
@@ -291,20 +291,20 @@ async def _find_without_timers(
     find: Callable[..., Awaitable[Page]], limit: int, cursor: str | None
 ) -> Page:
     """Return up to `limit` jobs that are no runs of timers, among a bounded number."""
-    found: list[JobRecord] = []
+    jobs: list[JobRecord] = []
     for _ in range(_LOOKS):
         page = await find(limit=_LOOK, cursor=cursor)
-        found += [record for record in page.jobs if record.queue != TIMERS_QUEUE]
+        jobs += [record for record in page.jobs if record.queue != TIMERS_QUEUE]
         cursor = page.cursor
-        if len(found) > limit:
-            cursor = found[limit - 1].id  # a page goes on behind the id that it is given
-        if cursor is None or len(found) >= limit:
+        if len(jobs) > limit:
+            cursor = jobs[limit - 1].id  # a page goes on behind the id that it is given
+        if cursor is None or len(jobs) >= limit:
             break
-    return Page(found[:limit], cursor)
+    return Page(jobs[:limit], cursor)
 
 
 def _standing(record: JobRecord, now: int) -> str:
-    """Say what keeps a job from finishing, as far as its record tells."""
+    """Return what keeps a job from finishing, as far as its record shows."""
     ahead = 0.0 if record.is_due(now) else (record.due - now) / 1e6
     if waits_for_its_task(record):
         return f"it waits for a worker that knows its task {record.task!r}: the last one did not"

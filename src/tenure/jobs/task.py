@@ -1,4 +1,4 @@
-"""Tasks: functions that jobs run, and how to ask for such a job."""
+"""Tasks: functions that jobs run, and the requests for such jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from tenure.core.durations import Duration
 from tenure.core.jobs.options import write_options
-from tenure.core.jobs.records import NewJob
+from tenure.core.jobs.records import JobDraft
 from tenure.core.jobs.records import Unique as UniqueKey
 from tenure.core.jobs.retention import RetentionOption, parse_retention
 from tenure.core.policy import RetryOption, write_backoff
@@ -112,7 +112,7 @@ class Task(Generic[P, R]):
                 await connection.execute("INSERT INTO orders ...")
                 await send_mail.within(connection).enqueue(7)
 
-        The job is there if and when you commit; until then nobody sees it. The connection leads
+        The job is there if and when you commit; until then no worker sees it. The connection leads
         to the store's own SQL database: one of asyncpg, psycopg, sqlite3, or a connection or
         session of SQLAlchemy. `enqueue` raises ConfigError if this cannot work.
         """
@@ -128,8 +128,8 @@ class Task(Generic[P, R]):
         """
         payload = self._handler.signature.encode_arguments(args, kwargs)
         unique = self._options.unique
-        new = self._new_job(payload, self._unique_key(args, kwargs))
-        return JobRequest(new, unique.key if unique is not None else "")
+        draft = self._draft(payload, self._unique_key(args, kwargs))
+        return JobRequest(draft, unique.key if unique is not None else "")
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Store a job that runs this with these arguments; once this returns it is not lost.
@@ -144,15 +144,14 @@ class Task(Generic[P, R]):
         """
         return await self._home.enqueue(self.request(*args, **kwargs), within=self._within)
 
-    def _new_job(self, payload: bytes, unique: UniqueKey | None) -> NewJob:
-        """Return a job with arguments that are written down already."""
+    def _draft(self, payload: bytes, unique: UniqueKey | None) -> JobDraft:
+        """Return a job with arguments that are encoded already."""
         settings, options = self._home.settings, self._options
         if len(payload) > settings.payload_limit:
             what = f"the arguments of {self.name!r}"
             raise TooLarge(what, len(payload), settings.payload_limit, "payload_limit")
         kept = parse_retention(options.retention, settings.retention)
-        return NewJob(
-            id="",
+        return JobDraft(
             task=self.name,
             queue=options.queue,
             priority=options.priority,
@@ -207,10 +206,10 @@ class StoredTask:
     """A task by what is stored of its jobs: arguments and results as bytes. For HTTP."""
 
     def __init__(self, task: Task[..., Any]) -> None:
-        self._make = task._new_job  # noqa: SLF001 - the other half of a task
+        self._make = task._draft  # noqa: SLF001 - the other half of a task
         self._signature = task._handler.signature  # noqa: SLF001 - as above
 
-    def new_job(self, payload: bytes) -> NewJob:
+    def draft(self, payload: bytes) -> JobDraft:
         """Return a job with arguments that are bytes already. Raises TooLarge."""
         return self._make(payload, None)
 

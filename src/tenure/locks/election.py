@@ -5,8 +5,8 @@
             await lead(fence=term.fence)
 
 A term ends when its block does, and is given back only then; after that the loop stands for
-election again. Two leaders can believe in themselves at once for as long as one of them is paused:
-that is what the fence is for.
+election again. While one leader is paused, another one may be elected, and for a moment both act as
+leaders: that is what the fence is for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -22,11 +21,11 @@ from msgspec import Struct
 
 from tenure.core.clock import Clock
 from tenure.core.leases import Meta
-from tenure.core.policy import retry_after_error
 from tenure.errors import LeaseLost, StoreUnavailable
 from tenure.locks.hold import Hold, HoldPolicy, Holds
 from tenure.locks.lock import Lock
 from tenure.runtime.leases.acquirer import LeaseRequest
+from tenure.runtime.retry import until_available
 
 __all__ = ["Election", "Leader", "Term"]
 
@@ -39,7 +38,7 @@ _OBSERVE_EVERY = 1.0
 
 
 class Leader(Struct, frozen=True):
-    """Who leads, as others see it."""
+    """The leader, as other replicas see it."""
 
     fence: int
     meta: Meta
@@ -48,7 +47,7 @@ class Leader(Struct, frozen=True):
 
 
 class Term:
-    """One time in office. As a context manager it ends quietly when the leadership is lost."""
+    """One term of a leader. As a context manager it ends quietly when the leadership is lost."""
 
     def __init__(self, hold: Hold) -> None:
         self._hold = hold
@@ -121,31 +120,27 @@ class Election:
                 await hold.release()
 
     async def retried(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Sit out a store that cannot be reached: an election has no end."""
-        clock = self._clock
-        for failures in count(1):
-            try:
-                return await call()
-            except StoreUnavailable as error:
-                if failures == 1:
-                    log.warning("the election %r waits for its store: %s", self.lock_name, error)
-                await clock.sleep(retry_after_error(failures, clock.random()))
-        raise AssertionError
+        """Repeat a call until the store answers: an election has no end."""
+        return await until_available(self._clock, call, self._log_outage)
+
+    def _log_outage(self, failures: int, error: StoreUnavailable) -> None:
+        if failures == 1:
+            log.warning("the election %r waits for its store: %s", self.lock_name, error)
 
     async def leader(self) -> Leader | None:
-        """Return who leads now."""
+        """Return the leader now; None if there is none."""
         for lease in await self._holds().store.leases.find(self._lock.name):
             if lease.key == self._lock.name and not lease.waiting:
                 return Leader(lease.fence, lease.meta, lease.held_for)
         return None
 
     async def observe(self) -> AsyncIterator[Leader | None]:
-        """Yield the leader now and after every change; None while nobody leads."""
-        known: int | None = -1
+        """Yield the leader now and after every change; None while there is none."""
+        last_fence: int | None = -1
         while True:
             leader = await self.retried(self.leader)
             fence = leader.fence if leader is not None else None
-            if fence != known:
-                known = fence
+            if fence != last_fence:
+                last_fence = fence
                 yield leader
             await self._clock.sleep(_OBSERVE_EVERY)

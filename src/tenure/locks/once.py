@@ -8,16 +8,16 @@ safe to repeat (`CREATE INDEX IF NOT EXISTS`, `UPDATE ... WHERE migrated IS NULL
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from tenure.core.leases import Mark, storable
-from tenure.core.policy import retry_after_error
 from tenure.errors import LeaseLost, OnceFailed, StoreError, StoreUnavailable
 from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock, run_anywhere
+from tenure.runtime.retry import until_available
 from tenure.stores.contract import Store
 
 __all__ = ["run_once"]
@@ -71,24 +71,20 @@ def _result(mark: Mark) -> _Result:
         return msgspec.json.decode(mark.value, type=_Result)
     except (ValueError, RecursionError) as error:
         msg = (
-            f"the mark {mark.key!r} cannot be read, so nobody knows whether it has run. Remove the "
-            "mark to have it run again; 'tenure doctor' says where it is."
+            f"the mark {mark.key!r} cannot be read, so it is unknown whether it has run. Remove "
+            "the mark to have it run again; 'tenure doctor' says where it is."
         )
         raise StoreError(msg) from error
 
 
 async def _mark(store: Store, key: str, hold: Hold, result: _Result) -> None:
-    """Write down what happened; repeating it after a lost reply changes nothing."""
+    """Store the result; repeating it after a lost reply changes nothing."""
     value = msgspec.json.encode(result).decode()
-    clock = store.clock
-    for failures in count(1):
-        try:
-            marked = await store.leases.mark(key, hold.lease, value)
-        except StoreUnavailable:
-            if hold.is_lost:
-                raise
-            await clock.sleep(retry_after_error(failures, clock.random()))
-            continue
-        if not marked:
-            raise LeaseLost(hold.name, hold.fence, "it ended before its result could be stored")
-        return
+
+    def give_up_if_lost(_: int, error: StoreUnavailable) -> None:
+        if hold.is_lost:
+            raise error
+
+    mark = partial(store.leases.mark, key, hold.lease, value)
+    if not await until_available(store.clock, mark, give_up_if_lost):
+        raise LeaseLost(hold.name, hold.fence, "it ended before its result could be stored")

@@ -1,4 +1,8 @@
-"""Repeats calls that must be answered, however long the store is away."""
+"""Repeats calls that must be answered, however long the store is away.
+
+`until_available` is for calls of users, `Retrier` for chores in the background, whose outages are
+events.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,38 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from tenure.core.clock import Clock
 from tenure.core.policy import retry_after_error
-from tenure.errors import TenureError
+from tenure.errors import StoreUnavailable, TenureError
 from tenure.observe.events import Events
 from tenure.observe.store import StoreFailing, StoreRestored
 
-__all__ = ["Retrier"]
+__all__ = ["Retrier", "until_available"]
 
 log = logging.getLogger("tenure")
 
 T = TypeVar("T")
+
+
+async def until_available(
+    clock: Clock,
+    send: Callable[[], Awaitable[T]],
+    on_failure: Callable[[int, StoreUnavailable], None],
+) -> T:
+    """Repeat a call until it raises no StoreUnavailable, with longer and longer pauses.
+
+    `on_failure` gets the number of failures in a row and the error. It raises to give up.
+    """
+    for failures in count(1):
+        try:
+            return await send()
+        except StoreUnavailable as error:
+            on_failure(failures, error)
+            await clock.sleep(retry_after_error(failures, clock.random()))
+    raise AssertionError
 
 
 @dataclass(eq=False, slots=True)

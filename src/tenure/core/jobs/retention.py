@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
-from tenure.core.jobs.records import NewJob
+from tenure.core.jobs.records import JobDraft
 from tenure.core.policy import RETENTION_MIN, TTL_MAX
 from tenure.errors import ConfigError
 
@@ -120,16 +120,16 @@ def kept_at_least(kept: Kept, shortest: float) -> Kept:
     return Kept(*(max(length, shortest) for length in kept))
 
 
-def kept_with_key(new: NewJob) -> NewJob:
-    """Return a job that is kept for at least as long as its unique key.
+def kept_with_key(draft: JobDraft) -> JobDraft:
+    """Return a draft that is kept for at least as long as its unique key.
 
     Otherwise a repeat would find the key of a job that is gone: it has no result any more, and
     nothing could run under the key, as there is no job to requeue.
     """
-    if new.unique is None:
-        return new
-    kept = kept_at_least(Kept(new.retention, new.retention_failed), new.unique.keep)
-    return replace(new, retention=kept.succeeded, retention_failed=kept.failed)
+    if draft.unique is None:
+        return draft
+    kept = kept_at_least(Kept(draft.retention, draft.retention_failed), draft.unique.keep)
+    return replace(draft, retention=kept.succeeded, retention_failed=kept.failed)
 
 
 def _kept(length: object, what: str) -> float:

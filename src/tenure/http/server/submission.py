@@ -96,16 +96,16 @@ async def _store(
     services: Services, endpoint: Endpoint, payload: bytes, tag: str, mark: str | None
 ) -> Job[Any]:
     try:
-        new = endpoint.stored.new_job(payload)
+        draft = endpoint.stored.draft(payload)
     except TooLarge as error:
         raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
-    new = replace(new, tags=(*new.tags, tag))
+    draft = replace(draft, tags=(*draft.tags, tag))
     if mark is not None:
         digest = _fingerprint(payload)
         unique = Unique(key=mark, digest=digest, keep=_KEPT_AT_LEAST, with_job=True)
-        new = replace(new, unique=unique, tags=(*new.tags, mark))
+        draft = replace(draft, unique=unique, tags=(*draft.tags, mark))
     try:
-        job: Job[Any] = await services.jobs.enqueue(JobRequest(new))
+        job: Job[Any] = await services.jobs.enqueue(JobRequest(draft))
     except UniqueMismatch:
         detail = "Its path, its query or its body was another one. Use a new key."
         raise Problem.of("idempotency-key-reused", detail) from None
