@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from tenure.app.config import Config
 from tenure.app.lifespan import WorkScope
-from tenure.app.opening import Opening
+from tenure.app.open_attempts import OpenAttempts
 from tenure.app.registry import Registry
 from tenure.app.setup import warn_about_setup
 from tenure.core.environment import reaches, scope_problem
@@ -66,7 +66,7 @@ class Engine:
         lifespan = config.lifespan
         self.work = WorkScope(None if lifespan is None else partial(lifespan, app))
         self._services: Services | None = None
-        self._opening: Opening | None = None  # while a store that is down keeps it from opening
+        self._opening: OpenAttempts | None = None  # while the store is down
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         self._of_parent: list[object] = []
@@ -111,7 +111,7 @@ class Engine:
             if not is_lazy:
                 raise
             self._loop = asyncio.get_running_loop()
-            self._opening = Opening(self._reach, self.store.clock, self.events, error)
+            self._opening = OpenAttempts(self._reach, self.store.clock, self.events, error)
 
     async def ready(self) -> None:
         """Wait until the store was reached. Raises ConfigError or StoreError if it is unusable."""
@@ -151,7 +151,7 @@ class Engine:
     # Closing.
 
     async def close(self) -> None:
-        """Finish what is being given back, stop renewing, disconnect. Safe to call twice."""
+        """Finish releases in flight, stop renewing, disconnect. Safe to call twice."""
         if self._is_inherited:
             return
         await self._leave_closed_loop()

@@ -1,6 +1,6 @@
 """Logs how a process was set up, where the environment makes that look like a mistake.
 
-Each thing is said once in a process, when the first app that it concerns is opened.
+Each warning is logged once per process, when the first app that it concerns is opened.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ log = logging.getLogger("tenure")
 _DEFAULT_STORE: Final = "the default store"
 _EVERYTHING: Final = "everything"
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def warn_about_setup(*, is_default_store: bool) -> None:
     """Warn about a default store that looks accidental, and about variables that are not read."""
-    if _EVERYTHING in _told:
+    if _EVERYTHING in _logged:
         return
-    if is_default_store and _DEFAULT_STORE not in _told:
-        _told.add(_DEFAULT_STORE)
+    if is_default_store and _DEFAULT_STORE not in _logged:
+        _logged.add(_DEFAULT_STORE)
         problem = default_store_problem(os.environ, is_terminal=_is_terminal())
         if problem is not None:
             log.warning("%s", problem)
     for variable, meant in unknown_variables(os.environ).items():
-        if variable not in _told:
-            _told.add(variable)
+        if variable not in _logged:
+            _logged.add(variable)
             advice = f"Did you mean {meant}?" if meant else "Tenure has no such setting."
             log.warning("%s is set, but has no effect. %s", variable, advice)
 
 
 def keep_quiet() -> None:
-    """Warn about nothing: a worker process, whose supervisor has done so."""
-    _told.add(_EVERYTHING)
+    """Log no warnings here: for a worker process, whose supervisor has logged them."""
+    _logged.add(_EVERYTHING)
 
 
 def _is_terminal() -> bool:

@@ -8,9 +8,9 @@
         receipt = app.enqueue(shop.send_mail.request(7)).result(timeout=30)
 
 Everything runs on an event loop of its own in a daemon thread; the calling thread waits. The
-calling thread, within its context, is the owner of what it takes: it is told when it would wait for
-itself. A block may be left in another thread. A thread cannot be cancelled, so a loss sets
-`hold.lost`, `hold.check()` raises, and leaving the block raises.
+calling thread, within its context, owns what it takes: a call that would wait for a lock of its own
+raises WouldDeadlock. A block may be left in another thread. A thread cannot be cancelled, so a loss
+sets `hold.lost`, `hold.check()` raises, and leaving the block raises.
 """
 
 from tenure.blocking.app import Tenure

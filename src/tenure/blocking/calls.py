@@ -50,7 +50,7 @@ class Call(Generic[T]):
     # In the thread that waits.
 
     def result(self) -> T:
-        """Wait for its end, once; return or raise what it came to."""
+        """Wait for its end, once; return its result or raise its error."""
         value, error = self._outcomes.get()
         if error is None:
             return cast("T", value)
@@ -93,7 +93,7 @@ class Call(Generic[T]):
             self._then.append(function)
 
     def then_undo(self, undo: Callable[[T], object]) -> None:
-        """Call `undo` with its result if it comes to one, or has come to one."""
+        """Call `undo` with its result, if it has one or gets one."""
         self.when_done(lambda: [undo(result) for result in self._results])
 
     def finish(self, value: T | None, error: BaseException | None) -> None:
@@ -143,7 +143,7 @@ class Body:
     # On the loop.
 
     async def run_in_its_thread(self) -> Any:
-        """Have the thread call the function; return or raise what came of it.
+        """Have the thread call the function; return or raise its outcome.
 
         A cancellation waits for its end. Only after `abandon` there is nothing to wait for.
         """
@@ -160,7 +160,7 @@ class Body:
             self._answer.cancel()
 
     def _take(self, value: Any, error: BaseException | None) -> None:
-        assert self._answer is not None, "it was asked for"
+        assert self._answer is not None, "the loop waits for it"
         if self._answer.done():
             return
         if error is None:

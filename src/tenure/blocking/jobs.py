@@ -41,7 +41,7 @@ class Job(JobSnapshot, Generic[T]):
         return self._call(self._job.result(timeout))
 
     def cancel(self, reason: str = "") -> bool:
-        """Ask for an end; return False if it has one already. See `tenure.Job.cancel`."""
+        """Ask the job to stop; return False if it has finished. See `tenure.Job.cancel`."""
         return self._call(self._job.cancel(reason))
 
     def requeue(self) -> None:

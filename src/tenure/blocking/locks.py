@@ -74,7 +74,7 @@ class Hold:
         self._hold.check()
 
     def renew(self) -> None:
-        """Renew now. Normally nobody needs to: it is done in the background."""
+        """Renew now. There is seldom a need to: it is done in the background."""
         self._portal.call(self._hold.renew())
 
     def guard(self, connection: object) -> None:
@@ -113,7 +113,7 @@ class Hold:
         error.add_note(str(loss))
 
     def tell_loss(self) -> None:
-        """Say that the lease is lost; called on the loop, so the user's function is not."""
+        """Report the loss; called on the loop, so the user's function gets a thread of its own."""
         self.lost.set()
         if callable(self._on_lost):
             threading.Thread(target=self._on_lost, args=(self,), daemon=True).start()
@@ -160,13 +160,13 @@ class Semaphore:
             if hold is not None:
                 hold.tell_loss()
 
-        # The hold is wrapped on the loop that tells its loss, so none can come in between.
+        # Wrapped on the loop that reports the loss, so none can come in between.
         hold = Hold(portal, await self._describe(tell).acquire(wait), self._on_lost)
         wrapped = weakref.ref(hold)
         return hold
 
     def try_acquire(self) -> Hold | None:
-        """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
+        """Return a hold if one is free now, else None. Callers that wait are not overtaken."""
         try:
             return self.acquire(wait=0)
         except AcquireTimeout:
@@ -234,11 +234,11 @@ class Election:
                 term.release()
 
     def leader(self) -> Leader | None:
-        """Return who leads now."""
+        """Return the leader now; None if there is none."""
         return self._portal().call(self._election.leader())
 
     def observe(self) -> Iterator[Leader | None]:
-        """Yield the leader now and after every change; None while nobody leads."""
+        """Yield the leader now and after every change; None while there is none."""
         changes = self._election.observe()
         while True:
             yield self._portal().call(_next(changes))

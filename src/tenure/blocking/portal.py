@@ -1,7 +1,7 @@
 """The way from a thread into an event loop that runs in a thread of its own.
 
 Whatever ends the waiting in the calling thread - an error, Ctrl-C, `sys.exit()` in a signal handler
-- no coroutine stays behind on the loop: what waits for that thread is told that it has gone.
+- no coroutine stays behind on the loop: what waits for that thread ends as well.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class TimerHandle:
         return repr(self._handle)
 
     def info(self) -> tenure.TimerInfo:
-        """Return how it stands."""
+        """Return its state."""
         return self._portal.call(self._handle.info())
 
     def pause(self, *, until: Until = None, reason: str = "") -> None:
@@ -49,5 +49,5 @@ class TimerHandle:
         return self._portal.call(self._handle.preview(number))
 
     def history(self, number: int = 20) -> list[tenure.TickRecord]:
-        """Return what became of the last ticks, newest first; at most 100 are remembered."""
+        """Return the outcomes of the last ticks, newest first; at most 100 are kept."""
         return self._portal.call(self._handle.history(number))

@@ -57,10 +57,10 @@ def _is_method(fn: Any, name: str) -> bool:
     return first in ("self", "cls")
 
 
-def is_declared_again(known: Any, fn: Any) -> bool:
+def is_declared_again(former: Any, fn: Any) -> bool:
     """Whether a notebook or a console has run the same declaration once more."""
     is_interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-    return is_interactive and _place_of(known) == _place_of(fn) is not None
+    return is_interactive and _place_of(former) == _place_of(fn) is not None
 
 
 def _place_of(fn: Any) -> tuple[str, str] | None:

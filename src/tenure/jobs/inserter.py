@@ -55,7 +55,7 @@ class Inserter:
         return answers
 
     async def _wait_for_key(self, new: NewJob) -> Inserted:
-        """Ask again until the key is free; after a while answer that it is busy."""
+        """Try until the key is free; after a while answer that it is busy."""
         key = new.unique.key if new.unique is not None else ""
         begun, tries = self._clock.boot(), 0
         self._held[key] += 1
@@ -94,8 +94,8 @@ class Inserter:
         """Correct the instants of jobs that an earlier try may have created."""
         created = {answer.id: answer.at for answer in answers if answer.outcome == "created"}
         with suppress(StoreUnavailable):  # they are stored, and that is what counts
-            found = await self._store.jobs.get(list(created))
-            created |= {record.id: record.created for record in found if record is not None}
+            records = await self._store.jobs.get(list(created))
+            created |= {record.id: record.created for record in records if record is not None}
         return [replace(answer, at=created.get(answer.id, answer.at)) for answer in answers]
 
 

@@ -66,11 +66,11 @@ class Options(Struct, frozen=True, kw_only=True):
         unique: str | Unique | None = None,
         tags: Iterable[str] | None = None,
     ) -> Options:
-        """Return these options with what is given instead; raise ConfigError for what is wrong."""
+        """Return these options with others in their place. Raises ConfigError for a wrong one."""
         if delay is not None and at is not None:
             msg = "give either delay= or at=, not both."
             raise ConfigError(msg)
-        given: tuple[tuple[str, Callable[[Any], object], object], ...] = (
+        options: tuple[tuple[str, Callable[[Any], object], object], ...] = (
             ("queue", _queue, queue),
             ("priority", _priority, priority),
             ("timeout", _timeout, timeout),
@@ -78,7 +78,7 @@ class Options(Struct, frozen=True, kw_only=True):
             ("unique", _unique, unique),
             ("tags", _tags, tags),
         )
-        changes = {name: parse(value) for name, parse, value in given if value is not None}
+        changes = {name: parse(value) for name, parse, value in options if value is not None}
         if not isinstance(retry, UnsetType):  # None is a single try
             changes["retry"] = parse_retry(retry, Backoff())
         if delay is not None:
@@ -118,11 +118,11 @@ def _tags(tags: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tags, str):
         msg = f"tags must be a list of words, not the text {tags!r}."
         raise ConfigError(msg)
-    found = tuple(dict.fromkeys(check_name(tag, "tag") for tag in tags))
-    if len(found) > _TAGS_MAX:
-        msg = f"a job has at most {_TAGS_MAX} tags, not {len(found)}."
+    names = tuple(dict.fromkeys(check_name(tag, "tag") for tag in tags))
+    if len(names) > _TAGS_MAX:
+        msg = f"a job has at most {_TAGS_MAX} tags, not {len(names)}."
         raise ConfigError(msg)
-    return found
+    return names
 
 
 def _instant(at: object) -> int:

@@ -23,12 +23,12 @@ _ECHO_SECONDS = 0.5
 
 
 class StoreToCome(Struct, frozen=True):
-    """What a worker knows about a store that may be down when the app is opened."""
+    """The store of a worker, which may be down when the app is opened."""
 
     is_awaited: Callable[[], bool]
     """Whether the app is open and has not reached it so far."""
     ready: Callable[[], Awaitable[None]]
-    """Waits for it; raises what only a person can mend."""
+    """Waits for it; raises what needs manual repair."""
     prepare: Callable[[], None]
     """Raises what is wrong with the worker whatever the store is."""
 
@@ -110,7 +110,7 @@ class EmbeddedWorker:
         self._running.result()
 
     async def _until_ended(self) -> None:
-        """Wait for the end of the worker; whoever is cancelled meanwhile is in a stop_now."""
+        """Wait for the end of the worker; a cancellation of this wait hands its jobs back now."""
         assert self._running is not None
         try:
             await asyncio.wait([self._running])
@@ -173,7 +173,7 @@ class EmbeddedWorker:
 
 
 async def run_until_stopped(worker: EmbeddedWorker) -> None:
-    """Run a worker until SIGTERM or SIGINT: one to finish and leave, a second one to stop_now."""
+    """Run a worker until SIGTERM or SIGINT; a second signal hands its jobs back at once."""
     async with worker:
         with _signals_to(worker.stop):
             await worker.ended()
@@ -182,8 +182,8 @@ async def run_until_stopped(worker: EmbeddedWorker) -> None:
 class Signals:
     """Tells a signal from an echo of the one before.
 
-    Shells and service managers send one to a process and to its whole group, and whoever starts a
-    worker may pass on what the worker gets anyway. Only people ask twice.
+    Shells and service managers send a signal to a process and to its whole group, and the parent of
+    a worker may pass on what the worker gets anyway. Only people send it twice.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ def _signals_to(stop: Callable[[], None]) -> Iterator[None]:
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Only the main thread gets signals; elsewhere whoever has it must call stop.
+        # Only the main thread gets signals; elsewhere the program must call stop.
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, received, number)
             handled.append(number)

@@ -1,4 +1,4 @@
-"""A hold: a lease of yours, kept alive, that knows when it must not be trusted any more."""
+"""A hold: a lease of yours, renewed in the background, that notices when it is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RENEW_TRIES = 5
 
 
 class HoldPolicy(Struct, frozen=True, kw_only=True):
-    """How a lease is to be held once it is won."""
+    """How a lease is held once it is acquired."""
 
     on_lost: OnLost = "cancel"
     min_hold: float = 0.0
@@ -65,7 +65,7 @@ class Hold:
         self._cancelling = 0
         self._cancelled_it = False
         self._kept = KeptLease(
-            grip.lease, grip.sent, holds.clock, _loss_teller(self), policy.max_hold
+            grip.lease, grip.sent, holds.clock, _loss_reporter(self), policy.max_hold
         )
         # With a virtual clock the keeper is on this loop itself.
         self._watch = None if holds.clock.virtual else DeadlineWatch(self._kept, self._loop)
@@ -133,7 +133,7 @@ class Hold:
         return LeaseLost(self.name, self.fence, self._kept.reason)
 
     async def renew(self) -> None:
-        """Renew now. Normally nobody needs to: it is done in the background.
+        """Renew now. There is seldom a need to: it is done in the background.
 
         Raises LeaseLost if it is gone, StoreUnavailable if the store does not answer.
         """
@@ -155,9 +155,9 @@ class Hold:
     async def guard(self, connection: object) -> None:
         """Bind your own transaction, on the same SQL database, to this lease.
 
-        After it, nobody takes the lease over before the transaction on `connection` ends, however
-        long that is; a stale holder is refused and must roll back. Keep the transaction short: on
-        SQLite renewals wait for it too.
+        After it, no other holder gets the lease before the transaction on `connection` ends,
+        however long that is; a stale holder is refused and must roll back. Keep the transaction
+        short: on SQLite renewals wait for it too.
 
         Raises LeaseLost if the lease is gone, ConfigError if this cannot work.
         """
@@ -217,7 +217,7 @@ class Hold:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        task, self._task = self._task, None  # from here on a loss cancels nobody
+        task, self._task = self._task, None  # from here on a loss cancels no task
         # Not if the block is left in another task: that one was not cancelled by the loss.
         cancelled = self._cancelled_it and task is asyncio.current_task()
         outside = cancelled and await self._take_back_cancel(error)
@@ -237,7 +237,7 @@ class Hold:
         self._task, self._cancelling = task, task.cancelling()
 
     async def _take_back_cancel(self, error: BaseException | None) -> bool:
-        """Undo our own cancellation; return whether somebody else cancelled the task as well."""
+        """Undo our own cancellation; return whether other code cancelled the task as well."""
         task = asyncio.current_task()
         assert task is not None, "it was cancelled"
         if not isinstance(error, asyncio.CancelledError):
@@ -264,8 +264,8 @@ class Hold:
     def _is_inherited(self) -> bool:
         return self._pid != os.getpid()
 
-    def _tell_loss(self) -> None:
-        """On the loop of the hold: wake who waits for the loss, and do what `on_lost` says."""
+    def _report_loss(self) -> None:
+        """On the loop of the hold: set `lost`, and do what `on_lost` says."""
         self._lost.set()
         if callable(self._on_lost):
             self._on_lost(self)
@@ -274,7 +274,7 @@ class Hold:
             self._task.cancel()
 
     def __del__(self) -> None:
-        # A hold that nobody has any more must not be renewed for ever: its ttl ends it.
+        # A hold without references must not be renewed for ever: its ttl ends it.
         if getattr(self, "_released", True) or self._holds.closed:
             return
         self._holds.forget(self._kept)
@@ -284,29 +284,29 @@ class Hold:
             )
 
 
-def _loss_teller(hold: Hold) -> Callable[[str], None]:
+def _loss_reporter(hold: Hold) -> Callable[[str], None]:
     """Return what is called, in any thread, when the lease is lost.
 
     It knows the hold only weakly: the keeper must not keep a forgotten hold alive.
     """
     reference = weakref.ref(hold)
 
-    def tell(reason: str) -> None:
+    def report(reason: str) -> None:
         hold = reference()
         if hold is None:
             return
-        with suppress(RuntimeError):  # its loop is closed, so nobody is left to tell
-            hold._loop.call_soon_threadsafe(hold._tell_loss)
+        with suppress(RuntimeError):  # its loop is closed, and no task can wait for the loss
+            hold._loop.call_soon_threadsafe(hold._report_loss)
         # On the host, whichever thread noticed: a subscriber that hangs must not keep the loss
         # from its block.
         holds = hold._holds
         holds.host.call_soon(holds.events.emit, HoldLost(hold.name, hold.fence, reason))
 
-    return tell
+    return report
 
 
 class Holds:
-    """The holds of one app: who in this process holds what, and who keeps it."""
+    """The holds of one app: which owners in this process hold what, and what renews it."""
 
     def __init__(self, store: Store, host: Host, events: Events) -> None:
         self.store = store
@@ -317,7 +317,7 @@ class Holds:
         self._keeper = Keeper(host, events)
         self.closed = False
         # By name, with a weak reference to the owner: a task may have a forgotten hold in its
-        # result, and knowing who holds what must not keep that alive.
+        # result, and this table must not keep that alive.
         self._filed: dict[str, dict[KeptLease, weakref.ref[object]]] = {}
         # From finalizers, which run in any thread: unfiled with the next acquisition.
         self._forgotten: deque[KeptLease] = deque()
@@ -331,7 +331,7 @@ class Holds:
     async def acquire(
         self, request: LeaseRequest, wait: float | None, policy: HoldPolicy
     ) -> Hold | None:
-        """Win a lease and keep it."""
+        """Acquire a lease and renew it."""
         if wait != 0:
             self._refuse_deadlock(request)
         grip = await self.acquirer.acquire(request, wait)
@@ -367,7 +367,7 @@ class Holds:
                 self._filed.pop(kept.lease.key, None)
 
     def _refuse_deadlock(self, request: LeaseRequest) -> None:
-        """Raise WouldDeadlock if the caller holds all there is of what it asks for."""
+        """Raise WouldDeadlock if the caller itself holds all there is of the key."""
         filed = self._filed.get(request.key)
         if filed is None:
             return

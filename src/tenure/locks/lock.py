@@ -98,7 +98,7 @@ class Semaphore:
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> Hold:
         """Return a hold, waiting at most `wait` (None: for ever; 0: try once).
 
-        Whoever gets it must `release` it, best with `async with hold`.
+        You must `release` it, best with `async with hold`.
 
         Raises:
             AcquireTimeout: it was not free in time.
@@ -112,7 +112,7 @@ class Semaphore:
         return hold
 
     async def try_acquire(self) -> Hold | None:
-        """Return a hold if one is free now, else None. Somebody who waits is not overtaken."""
+        """Return a hold if one is free now, else None. Callers that wait are not overtaken."""
         return await self._holds().acquire(self._request, 0.0, self._policy)
 
     def __enter__(self) -> NoReturn:
@@ -172,11 +172,11 @@ def _this_task() -> asyncio.Task[Any]:
 
 
 class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
-    """What became of `app.with_lock`. True if the function ran under the lock to its end."""
+    """The outcome of `app.with_lock`. True if the function ran under the lock to its end."""
 
     ran: bool = False
     skipped: bool = False
-    """It did not run: somebody else had the lock, or the store was not reachable."""
+    """It did not run: the lock was taken, or the store was not reachable."""
     lost: bool = False
     """The lock was lost while it ran; it may have run beside another replica."""
     unlocked: bool = False
@@ -191,7 +191,7 @@ class Outcome(Struct, Generic[T], frozen=True, kw_only=True):
 async def run_locked(
     lock: Lock, call: Callable[[], Any], on_unavailable: OnUnavailable, events: Events
 ) -> Outcome[Any]:
-    """Run `call` under the lock and say what happened; see `app.with_lock`."""
+    """Run `call` under the lock and return what happened; see `app.with_lock`."""
     try:
         hold = await lock.acquire()
     except AcquireTimeout:
@@ -215,7 +215,7 @@ async def run_locked(
 
 
 async def run_anywhere(call: Callable[[], Any]) -> Any:
-    """Run an async function on this loop, a plain one in a thread so that it blocks nobody."""
+    """Run an async function on this loop, a plain one in a thread, to block no other task."""
     if is_async(getattr(call, "func", call)):
         return await call()
     loop, context = asyncio.get_running_loop(), copy_context()

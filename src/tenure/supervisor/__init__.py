@@ -1,11 +1,11 @@
-"""The supervisor: keeps worker processes running, beats for them, and buries the dead at once.
+"""The supervisor: keeps worker processes running, sends their heartbeats, and recovers their jobs.
 
 Each child is a replica of its own. The supervisor renews all their records in one call, for every
 child whose process exists and is not stopped, so that blocked loops and C code that keeps the
-interpreter lose nothing. A child that exits is buried at once: what it had begun counts a loss,
-what it had only claimed goes back.
+interpreter lose nothing. When a child exits, its jobs are recovered at once: those that had begun
+count a loss, those that were only claimed go back.
 
-A child does not need the supervisor: after two beats of silence it beats for itself, and when the
+A child does not need the supervisor: after two heartbeats of silence it sends its own, and when the
 line to the supervisor ends it finishes and leaves.
 """
 

@@ -1,4 +1,4 @@
-"""From "module:app" to the app, with a word of advice for everything that can be wrong."""
+"""Finds the app that "module:app" names, and advises on everything that can be wrong."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def find_app(text: str) -> Tenure:
         raise ConfigError(msg)
     module = _imported(name)
     try:
-        found = attrgetter(path)(module)
+        candidate = attrgetter(path)(module)
     except AttributeError:
         msg = f"module {name!r} has no {path!r}. {_apps_of(module)}"
         raise ConfigError(msg) from None
-    if isinstance(found, Tenure):
-        return found
-    kind = "Task" if isinstance(found, Task) else type(found).__name__
+    if isinstance(candidate, Tenure):
+        return candidate
+    kind = "Task" if isinstance(candidate, Task) else type(candidate).__name__
     msg = f"{text!r} is no tenure.Tenure but a {kind}. {_apps_of(module)}"
     raise ConfigError(msg)
 
@@ -118,7 +118,7 @@ def _apps_of(module: ModuleType) -> str:
 
 
 def set_up_logging(level: str | None) -> None:
-    """Log to stderr, unless the app's module has seen to logging itself."""
+    """Log to stderr, unless the app's module has set logging up itself."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
     )

@@ -29,10 +29,10 @@ _AFTER_A_SURPRISE = 0.3
 
 
 class Heartbeats:
-    """Renews the records of all children that live, and tells each how it stands.
+    """Renews the records of all children that live, and reports the answer to each.
 
-    Whoever beats also looks after others; `name` is who it does that as. `lodgers` gives replicas
-    that have no process of their own yet.
+    It also recovers the jobs of replicas elsewhere that have expired, under the name `name`.
+    `second_replicas` returns the replicas that have no process of their own yet.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Heartbeats:
         """When the last good one was sent."""
 
     def look_again(self) -> None:
-        """Beat now: somebody has joined."""
+        """Beat now: a child has joined."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -96,7 +96,7 @@ class Heartbeats:
             await _first(watch.wait(pause), self._changed.wait())
 
     async def _beat(self, alive: dict[str, Child | None]) -> float:
-        """Renew them all, tell each of them, and return how long to wait for the next time."""
+        """Renew all records, report to each child, and return the pause until the next time."""
         sent = self._clock.boot()
         ahead = self._janitor.ahead
         count = self._counts.take(sent)

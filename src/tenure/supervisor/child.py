@@ -38,7 +38,7 @@ _DUMP_SIGNAL: signal.Signals | None = getattr(signal, "SIGUSR2", None)
 HELD_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR2") if hasattr(signal, name)
 )
-"""What a child is born with blocked, until it knows what to do about it."""
+"""Signals that a child starts with blocked, until it has handlers for them."""
 
 # Heartbeats that a child does not read are repeated anyway.
 _UNREAD_MAX = 65_536
@@ -133,14 +133,14 @@ class Child:
         return self._process.returncode
 
     def order(self, order: Order) -> None:
-        """Tell it something; it may be too late."""
+        """Send it an order, which may come too late."""
         with suppress(OSError, RuntimeError):
             unread = self._writer.transport.get_write_buffer_size()
             if unread < _UNREAD_MAX or not isinstance(order, RecordRenewed | BeatFailed):
                 self._writer.write(encode_message(order) + b"\n")
 
     async def reports(self) -> AsyncIterator[Report]:
-        """Hear it until its line ends."""
+        """Yield its reports until its line ends."""
         # A line too long, or one that is none of ours.
         with suppress(OSError, ValueError, RecursionError):
             while line := await self._reader.readline():

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 async def work(app: Tenure, spec: ChildSpec) -> None:
-    """Work until the supervisor says so, is gone, or somebody else asks for an end."""
+    """Work until the supervisor asks for the end or is gone, or a signal asks for it."""
     with socket.socket(fileno=spec.line) as line:
         line.set_inheritable(False)  # programs that handlers start must not keep it open
         engine = engine_of(app)
@@ -72,8 +72,8 @@ async def work(app: Tenure, spec: ChildSpec) -> None:
             worker = Workers(engine).worker(options, link=link, resumed=spec.resumed)
             async with worker:
                 loop = asyncio.get_running_loop()
-                # Service managers send it to all processes at once, and the supervisor says the
-                # same: a second time must not mean to hurry.
+                # Service managers send it to all processes at once, and the supervisor sends Stop
+                # as well: the second of the two must not mean to hurry.
                 loop.add_signal_handler(signal.SIGTERM, worker.stop_once)
                 await worker.ended()
 

@@ -1,4 +1,4 @@
-"""Health over a local socket: whoever connects gets one line of JSON."""
+"""Health over a local socket: each connection gets one line of JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANSWER_MAX = 10_000_000
 
 @asynccontextmanager
 async def serve_health(path: Path, status: Callable[[], dict[str, Any]]) -> AsyncIterator[None]:
-    """Answer at this path inside the block. Raises ConfigError if somebody else does already."""
+    """Answer at this path inside the block. Raises ConfigError if another process does already."""
     _make_room(path)
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +45,7 @@ async def serve_health(path: Path, status: Callable[[], dict[str, Any]]) -> Asyn
 
 
 def ask_health(path: Path, patience: float) -> dict[str, Any]:
-    """Return what a supervisor answers. Raises OSError if there is none or it says nothing."""
+    """Return what a supervisor answers. Raises OSError if there is none or it is silent."""
     if not hasattr(socket, "AF_UNIX"):
         msg = "health sockets need Linux, macOS or another Unix"
         raise OSError(msg)
@@ -59,7 +59,7 @@ def ask_health(path: Path, patience: float) -> dict[str, Any]:
 
 
 def decode_health(answer: bytes) -> dict[str, Any]:
-    """Return what was answered. Raises OSError for what no supervisor says."""
+    """Return the answer, decoded. Raises OSError for what no supervisor sends."""
     try:
         return msgspec.json.decode(answer, type=dict[str, Any])
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def decode_health(answer: bytes) -> dict[str, Any]:
 
 
 def _make_room(path: Path) -> None:
-    """Remove a socket that nobody listens at any more, and nothing else."""
+    """Remove a socket without a listener, and nothing else."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             msg = f"{path} is there already and is no socket. Name another path for --health."

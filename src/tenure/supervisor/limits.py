@@ -1,4 +1,4 @@
-"""What a child may do, and what becomes of one that does more."""
+"""The limits of a child: when it is replaced, and when it is killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SupervisorOptions(Struct, frozen=True, kw_only=True):
 
 
 class Limits:
-    """Looks at children: retires those that should be replaced, and says which must be killed."""
+    """Retires children that should be replaced, and decides which must be killed."""
 
     def __init__(self, options: SupervisorOptions, *, grace: float, ttl: float) -> None:
         self._options = options
@@ -42,7 +42,7 @@ class Limits:
         self._ttl = ttl
 
     def must_be_killed(self, child: Child, now: float) -> str:
-        """Return why, or nothing; before it comes to that, the child is replaced."""
+        """Return why, or nothing. A child is replaced before it comes to that."""
         self._watch_ticks(child, now)
         job, overdue = self._most_overdue(child, now)
         most = self._options.max_memory

@@ -1,4 +1,4 @@
-"""What a supervisor tells a child on its command line."""
+"""What a supervisor passes to a child on its command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor itself: it keeps its seats filled, and sees to what the dead leave behind."""
+"""The supervisor itself: it keeps its seats filled, and recovers the jobs of ended children."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RESTART_FIRST = 0.5
 _RESTART_MAX = 30.0
 # How long jobs go back if all processes beside the seats are taken.
 _BUSY = 5.0
-# How long the last steps of a child that was told to stop may take, beyond its grace period.
+# How long the last steps of a child that was asked to stop may take, beyond its grace period.
 _LAST_STEPS = UNWIND_SECONDS + 12.0
 # A child whose line has ended has nothing left to do.
 _EXIT_PATIENCE = 10.0
@@ -174,7 +174,7 @@ class Supervisor:
         task.add_done_callback(self._background.discard)
 
     async def _follow(self, child: Child) -> None:
-        """Listen to a child until it has ended, and see to what it leaves behind."""
+        """Listen to a child until it has ended, then recover its jobs."""
         hearing = asyncio.ensure_future(self._read_reports(child))
         exiting = asyncio.ensure_future(child.exited())
         await asyncio.wait((hearing, exiting), return_when=asyncio.FIRST_COMPLETED)
@@ -262,11 +262,11 @@ class Supervisor:
 
     @property
     def _second_replicas(self) -> list[str]:
-        """Replicas without a process of their own, for which this one has to beat."""
-        lodging = [
+        """Replicas without a process of their own, for which the supervisor sends heartbeats."""
+        replicas = [
             child.second_replica for child in self._children if child.second_replica is not None
         ]
-        return [*lodging, *self._isolating]
+        return [*replicas, *self._isolating]
 
     def _log_end(self, child: Child, code: int, pause: float) -> None:
         if code == 0:
@@ -325,7 +325,7 @@ class Supervisor:
         asyncio.get_running_loop().call_later(_DUMP_SECONDS, child.kill)
 
     def status(self) -> dict[str, Any]:
-        """Return how things stand, for probes."""
+        """Return the state of all children, for probes."""
         now = self._clock.boot()
         last = self._beats.last
         beat_age = None if last is None else round(now - last, 3)

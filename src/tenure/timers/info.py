@@ -1,4 +1,4 @@
-"""How timers and schedules stand, and what became of their ticks: what operators are shown."""
+"""The state of timers and schedules, and the outcomes of their ticks, for operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TickOutcome: TypeAlias = Literal[
 
 
 class TickRecord(Struct, frozen=True, kw_only=True):
-    """What became of a tick; or of several in a row that did not run for the same reason."""
+    """The outcome of a tick; or of several in a row that did not run for the same reason."""
 
     outcome: TickOutcome
     """How its run stands; "ran" if that is no longer known; or "skipped", or "missed"."""
@@ -43,7 +43,7 @@ class TimerPause(Struct, frozen=True, kw_only=True):
 
 
 class TimerInfo(Struct, frozen=True, kw_only=True):
-    """How a timer or schedule stands."""
+    """The state of a timer or schedule."""
 
     name: str
     kind: Literal["timer", "schedule", "unknown"]
@@ -66,9 +66,9 @@ class TimerInfo(Struct, frozen=True, kw_only=True):
     is_declared: bool
     """Whether a process that declares it was heard of within the last minute."""
     declared: datetime
-    """When that was: they say so every 20 seconds, and with each tick."""
+    """When that was: workers report it every 20 seconds, and with each tick."""
     renamed_to: str
-    """Its new name, if there is one; then nobody runs this one."""
+    """Its new name, if there is one; then no worker runs this one."""
     latest: TickRecord | None
     revision: int
     ahead: float = 0.0

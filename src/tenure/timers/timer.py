@@ -1,4 +1,4 @@
-"""Timers and schedules as operators see them: how they stand, and what became of their ticks."""
+"""Timers and schedules as operators see them: their state, and the outcomes of their ticks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TimerHandle:
         return f"<Timer {self.name!r}>"
 
     async def info(self) -> TimerInfo:
-        """Return how it stands. Raises TimerNotFound, as all calls here do."""
+        """Return its state. Raises TimerNotFound, as all calls here do."""
         [info] = await _described(self._timers, await self._read())
         return info
 
@@ -100,47 +100,47 @@ class TimerHandle:
         if not 1 <= number <= _PREVIEW_MAX:
             msg = f"preview shows from 1 to {_PREVIEW_MAX:,} ticks, not {number!r}."
             raise ConfigError(msg)
-        found = await self._read()
-        [schedule] = found.all
+        stored = await self._read()
+        [schedule] = stored.all
         definition = _definition(schedule)
         if definition.rests:
-            [info] = await _described(self._timers, found)
+            [info] = await _described(self._timers, stored)
             return [] if info.next is None else [info.next]
-        ticks = preview(definition, _later(schedule, definition, found.now), number)
+        ticks = preview(definition, _later(schedule, definition, stored.now), number)
         return [as_datetime(due) for _, due in ticks]
 
     async def history(self, number: int = 20) -> list[TickRecord]:
-        """Return what became of the last ticks, newest first; at most 100 are remembered."""
+        """Return the outcomes of the last ticks, newest first; at most 100 are kept."""
         if not 1 <= number <= DECISIONS_MAX:
             msg = f"history shows from 1 to {DECISIONS_MAX} records, not {number!r}."
             raise ConfigError(msg)
         await self._read()
         decisions = await self._decisions(number)
         runs = await _runs_of(self._timers, decisions)
-        return [_tick_record(one, runs.get(one.job)) for one in decisions]
+        return [_tick_record(decision, runs.get(decision.job)) for decision in decisions]
 
     async def _read(self) -> StoredSchedules:
-        found = await read_schedules(self._timers.store, [self.name])
-        if not found.all or self.name == EVERYTHING:
+        stored = await read_schedules(self._timers.store, [self.name])
+        if not stored.all or self.name == EVERYTHING:
             raise self._not_found()
-        return found
+        return stored
 
     async def _current(self, verb: str) -> tuple[Schedule, int]:
         """Return it, and the time, unless it was renamed: then what is done has no effect."""
-        found = await self._read()
-        [schedule] = found.all
+        stored = await self._read()
+        [schedule] = stored.all
         if successor := schedule.standing.successor:
             msg = f"{self.name!r} is called {successor!r} now; {verb} that."
             raise ConfigError(msg)
-        return schedule, found.now
+        return schedule, stored.now
 
     async def _decisions(self, number: int) -> list[Decision]:
-        found = await self._timers.store.schedules.read([self.name], lines=number)
-        read = (decision_in(line) for record in found.records for line in record.lines)
+        stored = await self._timers.store.schedules.read([self.name], lines=number)
+        read = (decision_in(line) for record in stored.records for line in record.lines)
         return [decision for decision in read if decision is not None]
 
     async def _why(self, answer: Advanced) -> str:
-        """Say why it was not triggered, and which runs are in the way."""
+        """Return why it was not triggered, and which runs are in the way."""
         if answer.outcome not in {"held", "skipped"}:
             return "its definition has just changed. Try again"
         decisions = await self._decisions(_LOOKED_AT)
@@ -188,8 +188,8 @@ class Timers:
 
     async def paused(self) -> TimerPause | None:
         """Return the pause of all timers, unless it has ended."""
-        found = await read_schedules(self.store, [EVERYTHING])
-        return _pause_of(found.all[0], found.now) if found.all else None
+        stored = await read_schedules(self.store, [EVERYTHING])
+        return _pause_of(stored.all[0], stored.now) if stored.all else None
 
     @property
     def store(self) -> Store:
@@ -208,14 +208,14 @@ async def _pause(store: Store, name: str, until: Until, reason: str, now: int) -
 
 
 def _definition(schedule: Schedule) -> Definition:
-    found = read_definition(schedule.charter)
-    if found is None:
+    definition = read_definition(schedule.charter)
+    if definition is None:
         msg = (
             f"Cannot read how {schedule.name!r} was declared: a newer version of Tenure may have "
             "written it. Use that version."
         )
         raise StoreError(msg)
-    return found
+    return definition
 
 
 def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
@@ -239,13 +239,13 @@ def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
     )
 
 
-async def _described(timers: Timers, found: StoredSchedules) -> list[TimerInfo]:
-    """Return in words for users how schedules stand."""
-    latest = {schedule.name: _latest(schedule) for schedule in found.all}
+async def _described(timers: Timers, stored: StoredSchedules) -> list[TimerInfo]:
+    """Return the state of schedules in words for users."""
+    latest = {schedule.name: _latest(schedule) for schedule in stored.all}
     decisions = [decision for decision in latest.values() if decision is not None]
-    last_jobs = {schedule.record.last_job for schedule in found.all}
+    last_jobs = {schedule.record.last_job for schedule in stored.all}
     runs = await _runs_of(timers, decisions, last_jobs)
-    return [_info(schedule, latest[schedule.name], found.now, runs) for schedule in found.all]
+    return [_info(schedule, latest[schedule.name], stored.now, runs) for schedule in stored.all]
 
 
 def _latest(schedule: Schedule) -> Decision | None:
@@ -256,12 +256,13 @@ async def _runs_of(
     timers: Timers, decisions: list[Decision], others: Collection[str] = ()
 ) -> dict[str, Job[Any]]:
     """Return the runs that were decided on, as far as they are still there, by id."""
-    ids = [*dict.fromkeys(id_ for id_ in (*(one.job for one in decisions), *others) if id_)]
-    found = [
+    ids = [*dict.fromkeys(id_ for id_ in (*(line.job for line in decisions), *others) if id_)]
+    batches = [
         await timers.store.jobs.get(ids[first : first + BATCH_MAX])
         for first in range(0, len(ids), BATCH_MAX)
     ]
-    return {job.id: timers.jobs.handle(job) for some in found for job in some if job is not None}
+    records = [record for batch in batches for record in batch if record is not None]
+    return {record.id: timers.jobs.handle(record) for record in records}
 
 
 def _info(

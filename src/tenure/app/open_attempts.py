@@ -1,4 +1,4 @@
-"""Opening an app whose store is down: it is tried in the background until it succeeds.
+"""Attempts to open an app whose store is down, in the background, until one succeeds.
 
 `Engine` starts this with connect="lazy" after a first attempt has raised StoreUnavailable. The
 services of the app exist only after a success, so no call ever meets a store whose format was not
@@ -18,13 +18,13 @@ from tenure.observe.events import Events
 from tenure.observe.store import StoreFailing, StoreRestored
 from tenure.runtime.background import start_soon
 
-__all__ = ["Opening"]
+__all__ = ["OpenAttempts"]
 
 log = logging.getLogger("tenure")
 
 
-class Opening:
-    """Tries to open an app, again and again, on the event loop that made this."""
+class OpenAttempts:
+    """Tries to open an app until that succeeds, on the event loop that made this."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Opening:
         return self._error.with_traceback(None)
 
     async def ended(self) -> None:
-        """Wait until the app is open. Raises what only a person can mend, such as ConfigError."""
+        """Wait until the app is open. Raises what needs manual repair, such as ConfigError."""
         await self._decided.wait()
         if not self._task.done():
             raise self.error()
@@ -81,7 +81,7 @@ class Opening:
         except Exception as error:
             if str(error) != str(self._error):
                 is_expected = isinstance(error, TenureError)
-                log.error("the app cannot be opened: %s", error, exc_info=not is_expected)  # noqa: TRY400 - a ConfigError says all
+                log.error("the app cannot be opened: %s", error, exc_info=not is_expected)  # noqa: TRY400 - a ConfigError needs no traceback
             self._error = error if isinstance(error, TenureError) else StoreError(str(error))
             self._decided.set()
             return False
