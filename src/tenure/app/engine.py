@@ -45,8 +45,8 @@ class Services:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Stores jobs and looks them up. Made at its first use: locks do without."""
-        from tenure.jobs import Jobs  # noqa: PLC0415 - as above
+        """Stores jobs and looks them up. Made at its first use."""
+        from tenure.jobs import Jobs  # noqa: PLC0415 - locks do without jobs
 
         return Jobs(self.store, self._registry.handlers)
 

@@ -7,7 +7,7 @@ facades `tenure.Tenure` and `tenure.blocking.Tenure` put these decorators on the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -35,21 +35,17 @@ def takes(defaults: Any, *options: type[Any]) -> Callable[[F], F]:
             *(item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD),
             *_parameters(options[-1], defaults),
         ]
-        names = [parameter.name for parameter in parameters]
-
-        def filled(arguments: Mapping[str, object]) -> dict[str, Any]:
-            for name in arguments:
-                if name not in names:
-                    raise TypeError(_unexpected(method, name, names))
-            return {**defaults, **arguments}
+        names = frozenset(parameter.name for parameter in parameters)
 
         @wraps(method)
         def call(*args: Any, **arguments: Any) -> Any:
-            return method(*args, **filled(arguments))
+            if not arguments.keys() <= names:
+                raise TypeError(_unexpected(method, arguments, names))
+            return method(*args, **{**defaults, **arguments})
 
         @wraps(method)
         async def call_async(*args: Any, **arguments: Any) -> Any:
-            return await method(*args, **filled(arguments))
+            return await call(*args, **arguments)
 
         completed: Any = call_async if inspect.iscoroutinefunction(method) else call
         completed.__signature__ = signature.replace(parameters=parameters)
@@ -94,7 +90,10 @@ def _parameters(options: type[Any], defaults: Mapping[str, object]) -> list[insp
     ]
 
 
-def _unexpected(method: Callable[..., Any], name: str, names: Sequence[str]) -> str:
+def _unexpected(
+    method: Callable[..., Any], arguments: Mapping[str, object], names: Collection[str]
+) -> str:
+    name = next(name for name in arguments if name not in names)
     close = get_close_matches(name, names, n=1)
     advice = f" Did you mean {close[0]!r}?" if close else ""
     return f"{method.__qualname__}() got an unexpected keyword argument {name!r}.{advice}"
