@@ -18,7 +18,7 @@ from tests.rig.waiting import wait_until
 
 
 @dataclass
-class Wanted:
+class ReportRequest:
     """What a test asks of a job."""
 
     steps: int = 0
@@ -38,7 +38,7 @@ class Server:
         reports = AsyncRouter(app, prefix="/reports", owner=_user)
 
         @reports.post("", retry=None)
-        async def build(body: Wanted, job: JobContext) -> dict[str, str] | None:
+        async def build(body: ReportRequest, job: JobContext) -> dict[str, str] | None:
             for step in range(body.steps):
                 await self._passes(body.gate, step)
                 # What is a line's end to Python's strings is none to JSON or server-sent events.
