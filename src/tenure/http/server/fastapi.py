@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Body, Depends
 from fastapi.exceptions import FastAPIError, RequestValidationError
@@ -22,6 +22,7 @@ from tenure.http.server.asgi import (
     REST,
     Base,
     Methods,
+    ServedRouter,
     as_response,
     closing,
     headers_of,
@@ -33,9 +34,6 @@ from tenure.http.server.parameters import Parameter
 from tenure.http.server.response import ResponseData, problem_response, respond
 from tenure.http.server.submission import check_body
 
-if TYPE_CHECKING:
-    from tenure.http.server.router import AsyncRouter
-
 __all__ = ["make_router"]
 
 _Ask: TypeAlias = Callable[[Request, str], Awaitable[ResponseData]]
@@ -43,7 +41,7 @@ _Ask: TypeAlias = Callable[[Request, str], Awaitable[ResponseData]]
 _REQUEST, _OWNER = "tenure_request", "tenure_owner"
 
 
-def make_router(router: AsyncRouter) -> APIRouter:
+def make_router(router: ServedRouter) -> APIRouter:
     """Return all routes of a router, for `include_router`."""
     served = _Served(router)
     made = APIRouter(
@@ -77,7 +75,7 @@ def make_router(router: AsyncRouter) -> APIRouter:
 class _Served:
     """The routes in the form that FastAPI calls them."""
 
-    def __init__(self, router: AsyncRouter) -> None:
+    def __init__(self, router: ServedRouter) -> None:
         self._router = router
         self._routes = router.operations
         self._owner = router.owner or _nobody

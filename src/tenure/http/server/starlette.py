@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from tenure.http.server.asgi import (
     JOB_PATHS,
     REST,
     Methods,
+    ServedRouter,
     as_response,
     closing,
     headers_of,
@@ -30,16 +31,13 @@ from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.response import ResponseData, respond
 from tenure.http.server.submission import check_body
 
-if TYPE_CHECKING:
-    from tenure.http.server.router import AsyncRouter
-
 __all__ = ["make_asgi"]
 
 _Serve: TypeAlias = Callable[[Request], Awaitable[Response]]
 _OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def make_asgi(router: AsyncRouter) -> Starlette:
+def make_asgi(router: ServedRouter) -> Starlette:
     """Return an application with all routes of a router."""
     if router.dependencies:
         msg = (
@@ -86,7 +84,7 @@ class _Route(Route):
 class _Served:
     """The routes in the form that Starlette calls them."""
 
-    def __init__(self, router: AsyncRouter) -> None:
+    def __init__(self, router: ServedRouter) -> None:
         self._router = router
         self._routes = router.operations
         self._ask_owner = _reader_of_owners(router.owner)
