@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tenure.errors import JobNotFound, StoreUnavailable
 from tenure.http.request import Headers
 from tenure.http.server.event_stream import job_events, last_event_id
+from tenure.jobs.changes import JobChanges
 from tests.unit.test_pace import record
 
 
@@ -33,9 +34,9 @@ class Talkative:
         return True
 
     @asynccontextmanager
-    async def watch(self, topic: Any) -> AsyncIterator[Self]:
-        assert topic == ("job", "job-1")
-        yield self
+    async def changes(self, id_: str) -> AsyncIterator[JobChanges]:
+        assert id_ == "job-1"
+        yield JobChanges(lambda: self.record(id_), cast("Any", self), cast("Any", self))
 
     async def record(self, id_: str) -> Any:
         revision = 1 + int(self.now / 0.05 + 0.5)

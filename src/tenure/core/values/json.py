@@ -29,7 +29,7 @@ from uuid import UUID
 
 import msgspec
 
-from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
+from tenure.core.values.depth import DEPTH_MAX, is_too_deep
 
 __all__ = [
     "decode_plain",
@@ -93,7 +93,7 @@ def decode_plain(text: bytes) -> Any:
 
 
 def shallow(text: bytes) -> bytes:
-    """Return the JSON unchanged. Raises ValueError if it is nested too deeply; see `nesting`."""
+    """Return the JSON unchanged. Raises ValueError if it is nested too deeply; see `depth`."""
     if is_too_deep(text):
         msg = f"lists and objects in each other more than {DEPTH_MAX} deep"
         raise ValueError(msg)

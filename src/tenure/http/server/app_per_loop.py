@@ -34,13 +34,13 @@ class Lending:
 
         Whoever asks meanwhile waits for the same attempt, and shares what comes of it.
         """
-        if (found := services_here(self._app)) is not None:
-            return found
+        if (services := services_here(self._app)) is not None:
+            return services
         loop = asyncio.get_running_loop()
         self._leave_closed_loops()
         clone = self._clones.get(loop)
-        if clone is not None and (found := services_here(clone)) is not None:
-            return found
+        if clone is not None and (services := services_here(clone)) is not None:
+            return services
         opening = self._openings.get(loop)
         if opening is None or opening.is_over:
             opening = self._openings[loop] = _Opening(self._app.clone(), self._clones)
@@ -93,11 +93,11 @@ class _Opening:
         if self._error is not None:
             # As new: each request that raises it would add its own lines to it.
             raise self._error.with_traceback(None)
-        found = None if self._task.cancelled() else services_here(self._app)
-        if found is None:
+        services = None if self._task.cancelled() else services_here(self._app)
+        if services is None:
             msg = f"{self._app!r} was closed while it was being opened."
             raise StoreUnavailable(msg)
-        return found
+        return services
 
     async def stop(self) -> None:
         """Give up, and return when that is done."""

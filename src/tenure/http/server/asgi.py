@@ -101,11 +101,11 @@ class Base:
         path, root = scope["path"], scope.get("root_path", "")
         # A server that was told of a root has it in the path; one behind a proxy that cuts it
         # off has not.
-        asked = path[len(root) :] if path.startswith(f"{root}/") else path
-        found = self._form.fullmatch(asked)
-        if found is None:  # a route also matches what has a line break behind it
+        local = path[len(root) :] if path.startswith(f"{root}/") else path
+        match = self._form.fullmatch(local)
+        if match is None:  # a route also matches what has a line break behind it
             raise Problem.of("not-found")
-        return root, found[1], found[2]
+        return root, match[1], match[2]
 
 
 class Methods:
@@ -148,11 +148,11 @@ def _any_value(parameter: re.Match[str]) -> str:
 
 def headers_of(request: Request) -> Headers:
     """Return the headers; several of one name as one, as HTTP has it."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower()
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return Headers(found)
+        values[key] = f"{values[key]}, {value}" if key in values else value
+    return Headers(values)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
