@@ -356,17 +356,17 @@ class RequestRefused(TenureError):
         self.type = str(problem.get("type", "about:blank"))
         self.title = str(problem.get("title", ""))
         self.detail = str(problem.get("detail", ""))
-        found = problem.get("errors")
-        self.errors: list[Any] = found if isinstance(found, list) else []
+        errors = problem.get("errors")
+        self.errors: list[Any] = errors if isinstance(errors, list) else []
         """What is wrong where, for a request that does not fit."""
         self.headers = headers
         self.key = key
         """Under which a job was submitted. Sent again with it, there is one job of both."""
-        said = ". ".join(one for one in (self.title, self.detail) if one)
+        reason = ". ".join(part for part in (self.title, self.detail) if part)
         where = f" {self.errors}" if self.errors else ""
         named = f" (key={key!r})" if key is not None else ""
         super().__init__(
-            f"{request} was answered with {status}: {said or 'no reason'}{where}{named}"
+            f"{request} was answered with {status}: {reason or 'no reason'}{where}{named}"
         )
 
 

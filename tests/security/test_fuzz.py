@@ -38,7 +38,7 @@ from tenure.runtime.attempts.processes.messages import (
     Begun,
     Ended,
     FromChild,
-    Said,
+    StoreNote,
     ToChild,
     packed,
 )
@@ -265,7 +265,7 @@ SAID = [
     packed(one)[4:]
     for one in (
         Begun(),
-        Said(1, Note(id=ID, fence=1, progress=0.5)),
+        StoreNote(1, Note(id=ID, fence=1, progress=0.5)),
         Ended(how="returned", result=b"1"),
     )
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenure import ArgumentsError, Backoff, ResultUnavailable, Tenure, TooLarge, current_job
-from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
+from tenure.core.values.depth import DEPTH_MAX, is_too_deep
 from tenure.core.values.signature import Signature
 from tests.contract.worlds import World
 from tests.security.working import app_on, ended, put

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -35,8 +35,8 @@ class Talkative:
 
     @asynccontextmanager
     async def changes(self, id_: str) -> AsyncIterator[JobChanges]:
-        watch: Any = self
-        yield JobChanges(lambda: self.record(id_), watch, watch)
+        assert id_ == "job-1"
+        yield JobChanges(lambda: self.record(id_), cast("Any", self), cast("Any", self))
 
     async def record(self, id_: str) -> Any:
         revision = 1 + int(self.now / 0.05 + 0.5)

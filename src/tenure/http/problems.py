@@ -66,7 +66,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 """Every problem that the routes answer with by themselves: the last part of its type, and more."""
 
 
-_STATUSES: Final = {one.value for one in HTTPStatus}
+_STATUSES: Final = {status.value for status in HTTPStatus}
 _NAMES: Final = {f"{__name__}.Problem"}
 """Those that a failed job may name as what its handler raised."""
 
@@ -158,9 +158,9 @@ def problems_of_frameworks() -> Iterator[None]:
             raise
         status, detail = error.status_code, error.detail
         title = HTTPStatus(status).phrase if status in _STATUSES else ""
-        said = detail if isinstance(detail, str) else ""
+        text = detail if isinstance(detail, str) else ""
         more = {} if isinstance(detail, str) else {"errors": detail}
-        raise Problem(status, title, detail="" if said == title else said, **more) from error
+        raise Problem(status, title, detail="" if text == title else text, **more) from error
 
 
 def _fitted(body: Mapping[str, Any], most: int) -> dict[str, Any]:
@@ -211,8 +211,8 @@ def problem_of_report(report: ErrorReport) -> Problem | None:
     try:
         body = decode_plain(report.message.encode())
         status = int(body["status"])
-        found = Problem(status if 400 <= status <= 599 else 500)
-        found.body = dict(body)
+        problem = Problem(status if 400 <= status <= 599 else 500)
+        problem.body = dict(body)
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return found
+    return problem

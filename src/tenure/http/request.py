@@ -128,6 +128,6 @@ def known_entity_tags(headers: Headers) -> set[str]:
 def accepts(headers: Headers, media_type: str) -> bool:
     """Return whether `Accept` includes this media type. Quality values are not compared."""
     ranges = [part.partition(";")[0] for part in headers.get("accept", "").split(",")]
-    wanted = media_type.split(";", maxsplit=1)[0].lower()
-    fitting = {"", "*/*", wanted, f"{wanted.partition('/')[0]}/*"}
+    offered = media_type.split(";", maxsplit=1)[0].lower()
+    fitting = {"", "*/*", offered, f"{offered.partition('/')[0]}/*"}
     return any(accepted.strip().lower() in fitting for accepted in ranges)

@@ -90,12 +90,12 @@ def next_slice(
     waiting: deque[Item], weigh: Callable[[Item], int] | None, limit: int = BATCH_MAX
 ) -> list[Item]:
     """Take what goes into one call: not too many, and not too large in all."""
-    some = [waiting.popleft()]
-    weight = 0 if weigh is None else weigh(some[0])
-    while waiting and len(some) < limit:
+    slice_ = [waiting.popleft()]
+    weight = 0 if weigh is None else weigh(slice_[0])
+    while waiting and len(slice_) < limit:
         if weigh is not None:
             weight += weigh(waiting[0])
             if weight > BATCH_BYTES:
                 break
-        some.append(waiting.popleft())
-    return some
+        slice_.append(waiting.popleft())
+    return slice_

@@ -23,8 +23,8 @@ __all__ = ["DataLossDetector", "Holdings"]
 log = logging.getLogger("tenure")
 
 # The losses that this process has told: several apps may notice the same one.
-_told: set[tuple[str, str, str]] = set()
-_telling = threading.Lock()
+_reported: set[tuple[str, str, str]] = set()
+_reporting = threading.Lock()
 
 
 class Holdings(NamedTuple):
@@ -47,7 +47,7 @@ class DataLossDetector:
     """The data that one app works with. It is asked on the host, except when the app opens."""
 
     def __init__(self) -> None:
-        self._known: str | None = None
+        self._data_id: str | None = None
         self._unknown = Holdings()
         self.is_suspected = False
         """Whether something was unknown to the store, and nobody has looked why."""
@@ -70,14 +70,14 @@ class DataLossDetector:
 
         Raises StoreUnavailable; then it is to be called again.
         """
-        if self._known is not None and not self.is_suspected:
+        if self._data_id is not None and not self.is_suspected:
             return
         # Before the call: what is suspected while it runs may have happened after its answer.
         unknown, self._unknown = self._unknown, Holdings()
         was_suspected, self.is_suspected = self.is_suspected, False
         try:
-            found = (await store.ping()).incarnation
-            if not found:
+            data_id = (await store.ping()).incarnation
+            if not data_id:
                 msg = "the store is full and has no room for the id of its data"
                 raise StoreUnavailable(msg)
         except BaseException as error:
@@ -87,8 +87,8 @@ class DataLossDetector:
                 raise
             log.info("cannot tell whether the store has lost its data: %s", error)
             return
-        known, self._known = self._known, found
-        if is_other_data(known, found) and _is_first(store, found):
+        before, self._data_id = self._data_id, data_id
+        if is_other_data(before, data_id) and _is_first(store, data_id):
             gone = _joined([unknown, *(ask() for ask in list(self._sources))])
             events.emit(DataLost(store.url, *gone))
 
@@ -100,10 +100,10 @@ def _joined(parts: Iterable[Holdings]) -> Holdings:
     return whole
 
 
-def _is_first(store: Store, found: str) -> bool:
-    loss = (store.url, store.namespace, found)
-    with _telling:
-        if loss in _told:
+def _is_first(store: Store, data_id: str) -> bool:
+    loss = (store.url, store.namespace, data_id)
+    with _reporting:
+        if loss in _reported:
             return False
-        _told.add(loss)
+        _reported.add(loss)
         return True

@@ -91,7 +91,7 @@ class Host:
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> HostedTask:
         """Run `work` on the host's loop."""
         hosted = HostedTask(work)
-        self._hosted = [one for one in self._hosted if not one.done]
+        self._hosted = [task for task in self._hosted if not task.done]
         self._hosted.append(hosted)
         if self._virtual:
             hosted.begin()

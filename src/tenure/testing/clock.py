@@ -73,15 +73,15 @@ class ManualClock:
             return await event.wait()
         alarm = asyncio.Event()
         self._sleepers[alarm] = self._boot + timeout
-        waits = [asyncio.ensure_future(one.wait()) for one in (event, alarm)]
+        waits = [asyncio.ensure_future(wait.wait()) for wait in (event, alarm)]
         try:
             if timeout > 0:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             return event.is_set()
         finally:
             self._sleepers.pop(alarm, None)
-            for one in waits:
-                one.cancel()
+            for wait in waits:
+                wait.cancel()
 
     def _move_to(self, boot: float) -> None:
         self._boot = max(self._boot, boot)

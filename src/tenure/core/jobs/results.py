@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.leases import storable
-from tenure.core.values.forms import Written
+from tenure.core.values.written import Written
 
 __all__ = ["StoredResult", "read_stored", "store_result"]
 

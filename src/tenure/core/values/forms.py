@@ -25,8 +25,9 @@ from tenure.core.values.json import (
 from tenure.core.values.leaf_checks import Check
 from tenure.core.values.misfits import unquoted
 from tenure.core.values.plain_checks import check_of
+from tenure.core.values.written import Written
 
-__all__ = ["Form", "UnusableType", "Written", "form_of"]
+__all__ = ["Form", "UnusableType", "form_of"]
 
 _NO_FORM: Final = (
     "Use plain types, dataclasses, TypedDicts, Pydantic models or msgspec Structs. Instead of an "
@@ -40,21 +41,6 @@ _UNION: Final = (
 
 class UnusableType(TypeError):
     """A type that cannot be written as JSON and read back. The message says what to use."""
-
-
-class Written(Struct, frozen=True):
-    """A result in JSON."""
-
-    sent: bytes = b""
-    """What HTTP clients and tools see; empty if the result has no JSON form."""
-    exact: bytes = b""
-    """What its type reads, if that differs from `sent`."""
-    problem: str = ""
-    """Why callers cannot get the result; empty if they can."""
-
-    @property
-    def size(self) -> int:
-        return len(self.sent) + len(self.exact)
 
 
 class Form(Protocol):

@@ -29,7 +29,7 @@ from uuid import UUID
 
 import msgspec
 
-from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
+from tenure.core.values.depth import DEPTH_MAX, is_too_deep
 
 __all__ = [
     "decode_plain",
@@ -41,6 +41,7 @@ __all__ = [
     "is_readable",
     "load_pydantic",
     "shallow",
+    "use_pydantic",
 ]
 
 _TEXTS: Final = (
@@ -92,7 +93,7 @@ def decode_plain(text: bytes) -> Any:
 
 
 def shallow(text: bytes) -> bytes:
-    """Return the JSON unchanged. Raises ValueError if it is nested too deeply; see `nesting`."""
+    """Return the JSON unchanged. Raises ValueError if it is nested too deeply; see `depth`."""
     if is_too_deep(text):
         msg = f"lists and objects in each other more than {DEPTH_MAX} deep"
         raise ValueError(msg)
@@ -190,9 +191,19 @@ def is_readable(kind: type) -> bool:
 
 def load_pydantic() -> Any:
     """Import and return the module for Pydantic types."""
-    from tenure.core.values import pydantic_forms  # noqa: PLC0415 - Pydantic may not be installed
+    return _pydantic_loaders[-1]()
 
-    return pydantic_forms
+
+def use_pydantic(load: Callable[[], Any]) -> None:
+    """Take `load` as the function that imports the module for Pydantic types.
+
+    A plain value may contain a model, and a model plain values, so the two modules need each other.
+    Only `pydantic_forms` imports this one. The package passes in the way back.
+    """
+    _pydantic_loaders.append(load)
+
+
+_pydantic_loaders: Final[list[Callable[[], Any]]] = []
 
 
 # Errors about values without a JSON form.

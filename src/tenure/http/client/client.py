@@ -25,18 +25,18 @@ __all__ = ["AsyncClient", "AsyncRemoteJob", "Client", "RemoteJob"]
 class RemoteJob(JobView):
     """A job on a server. What it shows is as of the last look; see `refresh`."""
 
-    def __init__(self, known: KnownJob, line: Line) -> None:
-        super().__init__(known)
+    def __init__(self, job: KnownJob, line: Line) -> None:
+        super().__init__(job)
         self._line = line
 
     def refresh(self, timeout: Duration | None = None) -> RemoteJob:
         """Look again; return itself. Raises JobNotFound if it is not there any more."""
-        self._line.run(self._known.refreshing(timeout))
+        self._line.run(self._job.refreshing(timeout))
         return self
 
     def wait(self, timeout: Duration | None = None) -> RemoteJob:
         """Wait until it has finished, however; return itself. Raises TimeoutError."""
-        self._line.run(self._known.waiting(self._known.deadline(timeout)))
+        self._line.run(self._job.waiting(self._job.deadline(timeout)))
         return self
 
     def result(self, timeout: Duration | None = None) -> Any:
@@ -47,11 +47,11 @@ class RemoteJob(JobView):
             JobCancelled: it was cancelled.
             TimeoutError: it has not finished in time; it goes on.
         """
-        return self._line.run(self._known.resulting(timeout))
+        return self._line.run(self._job.resulting(timeout))
 
     def cancel(self, timeout: Duration | None = None) -> RemoteJob:
         """Ask for an end; return itself. What runs has to be told: `wait` for it."""
-        self._line.run(self._known.cancelling(timeout))
+        self._line.run(self._job.cancelling(timeout))
         return self
 
     def events(
@@ -66,7 +66,7 @@ class RemoteJob(JobView):
             after: the revision that was seen last; what came before it is left out.
             timeout: how long to follow it; raises TimeoutError then.
         """
-        return self._line.follow(self._known.tail(after, timeout))
+        return self._line.follow(self._job.tail(after, timeout))
 
 
 class Client:
@@ -137,8 +137,8 @@ class Client:
         """
         url = whole_url(self._http, path, params)
         order = Order(method=method, url=url, json=json, headers=headers or {}, key=key)
-        known = self._line.run(submitting(self._caller, order, timeout, wait))
-        return RemoteJob(known, self._line)
+        job = self._line.run(submitting(self._caller, order, timeout, wait))
+        return RemoteJob(job, self._line)
 
     def job(
         self,
@@ -148,8 +148,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> RemoteJob:
         """Return a job by its `url`, which may have been kept. Raises JobNotFound."""
-        known = KnownJob(self._caller, whole_url(self._http, url), headers or {})
-        return RemoteJob(known, self._line).refresh(timeout)
+        job = KnownJob(self._caller, whole_url(self._http, url), headers or {})
+        return RemoteJob(job, self._line).refresh(timeout)
 
     def close(self) -> None:
         """Close what this client has opened."""
@@ -171,34 +171,34 @@ class Client:
 class AsyncRemoteJob(JobView):
     """A job on a server, for code on an event loop: `RemoteJob` with `await`."""
 
-    def __init__(self, known: KnownJob, line: AsyncLine) -> None:
-        super().__init__(known)
+    def __init__(self, job: KnownJob, line: AsyncLine) -> None:
+        super().__init__(job)
         self._line = line
 
     async def refresh(self, timeout: Duration | None = None) -> AsyncRemoteJob:
         """Look again; return itself. Raises JobNotFound if it is not there any more."""
-        await self._line.run(self._known.refreshing(timeout))
+        await self._line.run(self._job.refreshing(timeout))
         return self
 
     async def wait(self, timeout: Duration | None = None) -> AsyncRemoteJob:
         """Wait until it has finished, however; return itself. Raises TimeoutError."""
-        await self._line.run(self._known.waiting(self._known.deadline(timeout)))
+        await self._line.run(self._job.waiting(self._job.deadline(timeout)))
         return self
 
     async def result(self, timeout: Duration | None = None) -> Any:
         """Return what the handler returned, waiting for it; see `RemoteJob.result`."""
-        return await self._line.run(self._known.resulting(timeout))
+        return await self._line.run(self._job.resulting(timeout))
 
     async def cancel(self, timeout: Duration | None = None) -> AsyncRemoteJob:
         """Ask for an end; return itself. What runs has to be told: `wait` for it."""
-        await self._line.run(self._known.cancelling(timeout))
+        await self._line.run(self._job.cancelling(timeout))
         return self
 
     def events(
         self, *, after: int = 0, timeout: Duration | None = None
     ) -> AsyncGenerator[JobEvent, None]:
         """Yield the job as it is, then each change until the last; see `RemoteJob.events`."""
-        return self._line.follow(self._known.tail(after, timeout))
+        return self._line.follow(self._job.tail(after, timeout))
 
 
 class AsyncClient:
@@ -242,8 +242,8 @@ class AsyncClient:
         """Submit a job and return it: once this returns, it is durable. See `Client.submit`."""
         url = whole_url(self._http, path, params)
         order = Order(method=method, url=url, json=json, headers=headers or {}, key=key)
-        known = await self._line.run(submitting(self._caller, order, timeout, wait))
-        return AsyncRemoteJob(known, self._line)
+        job = await self._line.run(submitting(self._caller, order, timeout, wait))
+        return AsyncRemoteJob(job, self._line)
 
     async def job(
         self,
@@ -253,8 +253,8 @@ class AsyncClient:
         timeout: Duration | None = None,
     ) -> AsyncRemoteJob:
         """Return a job by its `url`, which may have been kept. Raises JobNotFound."""
-        known = KnownJob(self._caller, whole_url(self._http, url), headers or {})
-        return await AsyncRemoteJob(known, self._line).refresh(timeout)
+        job = KnownJob(self._caller, whole_url(self._http, url), headers or {})
+        return await AsyncRemoteJob(job, self._line).refresh(timeout)
 
     async def close(self) -> None:
         """Close what this client has opened."""

@@ -145,12 +145,12 @@ class Tries:
         now = self._clock.boot()
         if self._until is None:
             self._until = now + self._patience
-        told, error = None, _failure(ask, got)
+        requested, error = None, _failure(ask, got)
         if isinstance(got, Reply):
-            told = retry_after(got.headers, self._clock)
+            requested = retry_after(got.headers, self._clock)
         # All of it is random: a server that comes back must not meet all clients at once.
         own = _BACKOFF.delay(self._failures, 1.0) * self._clock.random()
-        pause = pause_of(told or 0.0, own)
+        pause = pause_of(requested or 0.0, own)
         if pause >= self._deadline.left:
             raise self._deadline.passed() from error
         if now + pause > self._until:
@@ -193,18 +193,18 @@ class Caller:
         return got
 
 
-def pause_of(told: float, jitter: float) -> float:
+def pause_of(requested: float, jitter: float) -> float:
     """Return how long to stay away: as long as one was told to, but never no time at all."""
     # Added, so that those who were sent away together do not come back together.
-    return max(_SOONEST, told) + jitter
+    return max(_SOONEST, requested) + jitter
 
 
 def _failure(ask: Ask, got: Reply | Lost) -> RequestRefused | ServerUnreachable:
     """Return what to raise when there is no other try."""
     if isinstance(got, Reply):
         return refusal(ask, got)
-    said = str(got.error) or type(got.error).__name__
-    error = ServerUnreachable(str(ask), said, ask.key)
+    reason = str(got.error) or type(got.error).__name__
+    error = ServerUnreachable(str(ask), reason, ask.key)
     error.__cause__ = got.error
     return error
 
@@ -235,8 +235,8 @@ def retry_after(headers: Headers, clock: Clock) -> float | None:
     try:
         # Both by the server's clock, if it tells its time.
         then = parsedate_to_datetime(text).timestamp()
-        told = headers.get("date")
-        now = clock.wall() / 1e6 if told is None else parsedate_to_datetime(told).timestamp()
+        date = headers.get("date")
+        now = clock.wall() / 1e6 if date is None else parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
         return None
     return max(0.0, then - now)

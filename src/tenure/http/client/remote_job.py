@@ -145,8 +145,8 @@ class KnownJob:
             applied = wait_preference(Headers({"prefer": reply.headers.get(_APPLIED, "")}))
             if not 0 < applied / 2 <= clock.boot() - since:
                 # It has not waited with us, so that we wait as long as it says.
-                told = retry_after(reply.headers, clock)
-                pause = pause_of(1.0 if told is None else told, _APART * clock.random())
+                requested = retry_after(reply.headers, clock)
+                pause = pause_of(1.0 if requested is None else requested, _APART * clock.random())
                 yield Pause(max(0.0, min(pause, deadline.left)))
 
     def lingering(self, wait: float) -> Steps[None]:
@@ -159,16 +159,18 @@ class KnownJob:
         deadline = self.deadline(timeout)
         yield from self.waiting(deadline)
         problem = self.resource.error or {}
-        said = ". ".join(str(problem[one]) for one in ("title", "detail") if problem.get(one))
+        text = ". ".join(
+            str(problem[member]) for member in ("title", "detail") if problem.get(member)
+        )
         if self.resource.state == "failed":
             reason = str(problem.get("type", "")).removeprefix(PREFIX) or "failed"
-            raise JobFailed(self.id, reason, said, problem)
+            raise JobFailed(self.id, reason, text, problem)
         if self.resource.state == "cancelled":
             raise JobCancelled(self.id, str(problem.get("detail", "")), problem)
         if self.resource.result is not None:
             return self.resource.result
         if problem:
-            raise ResultUnavailable(self.id, said)
+            raise ResultUnavailable(self.id, text)
         ask = self.ask("GET", "/result")
         reply = yield from self.asking(ask, deadline)
         kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -191,17 +193,17 @@ def _read_job(ask: Ask, body: bytes) -> JobResource[Any]:
 class JobView:
     """What a handle shows of its job."""
 
-    def __init__(self, known: KnownJob) -> None:
-        self._known = known
+    def __init__(self, job: KnownJob) -> None:
+        self._job = job
 
     @property
     def id(self) -> str:
-        return self._known.id
+        return self._job.id
 
     @property
     def url(self) -> str:
         """Where it is. `Client.job` finds it again by this."""
-        return self._known.url
+        return self._job.url
 
     @property
     def resource(self) -> JobResource[Any]:
@@ -210,14 +212,14 @@ class JobView:
         Raises:
             JobStateError: it was stored, and then no answer about it came; `refresh` it.
         """
-        return self._known.resource
+        return self._job.resource
 
     @property
     def is_finished(self) -> bool:
-        return self._known.is_finished
+        return self._job.is_finished
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} {self._known.shown}>"
+        return f"<{type(self).__name__} {self.id} {self._job.shown}>"
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):

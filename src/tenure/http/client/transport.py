@@ -27,18 +27,18 @@ _OWN_MISTAKES: Final = frozenset({"UnsupportedProtocol", "LocalProtocolError"})
 _CONNECT: Final = 10.0
 
 
-def http_client(kind: str, base_url: str, given: Any, options: dict[str, Any]) -> Any:
+def http_client(kind: str, base_url: str, client: Any, options: dict[str, Any]) -> Any:
     """Return the httpx client that was given, or a new one."""
     if base_url and not base_url.startswith(("http://", "https://")):
         msg = f"base_url must begin with http:// or https://, not {redact(base_url)!r}."
         raise ConfigError(msg)
-    if given is None:
+    if client is None:
         return getattr(_library(), kind)(base_url=base_url, **options)
     if base_url or options:
         names = ", ".join([*(["base_url"] if base_url else []), *options])
         msg = f"http= is a client already: give {names} to that one."
         raise ConfigError(msg)
-    return given
+    return client
 
 
 def _library() -> ModuleType:
@@ -55,7 +55,9 @@ def _library() -> ModuleType:
 def _network_errors() -> tuple[type[Exception], ...]:
     """Return what is raised when an answer is lost, by whichever library a client is made of."""
     loaded = filter(None, (sys.modules.get(name) for name in _LIBRARIES))
-    return tuple(kind for one in loaded for kind in (one.TransportError, one.DecodingError))
+    return tuple(
+        kind for library in loaded for kind in (library.TransportError, library.DecodingError)
+    )
 
 
 def _lost(error: Exception) -> Lost:

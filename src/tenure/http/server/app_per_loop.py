@@ -34,13 +34,13 @@ class Lending:
 
         Whoever asks meanwhile waits for the same attempt, and shares what comes of it.
         """
-        if (found := engine_of(self._app).services_here()) is not None:
-            return found
+        if (services := engine_of(self._app).services_here()) is not None:
+            return services
         loop = asyncio.get_running_loop()
         self._leave_closed_loops()
         clone = self._clones.get(loop)
-        if clone is not None and (found := engine_of(clone).services_here()) is not None:
-            return found
+        if clone is not None and (services := engine_of(clone).services_here()) is not None:
+            return services
         opening = self._openings.get(loop)
         if opening is None or opening.is_over:
             opening = self._openings[loop] = _Opening(self._app.clone(), self._clones)
@@ -93,11 +93,11 @@ class _Opening:
         if self._error is not None:
             # As new: each request that raises it would add its own lines to it.
             raise self._error.with_traceback(None)
-        found = None if self._task.cancelled() else engine_of(self._app).services_here()
-        if found is None:
+        services = None if self._task.cancelled() else engine_of(self._app).services_here()
+        if services is None:
             msg = f"{self._app!r} was closed while it was being opened."
             raise StoreUnavailable(msg)
-        return found
+        return services
 
     async def stop(self) -> None:
         """Give up, and return when that is done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
@@ -17,17 +17,17 @@ from starlette.types import Scope
 from tenure.http.job_resource import Responses
 from tenure.http.problems import Problem
 from tenure.http.request import Headers
+from tenure.http.server.app_per_loop import Lending
+from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.response import ResponseData, problem_response
-
-if TYPE_CHECKING:
-    from tenure.http.server.app_per_loop import Lending
-    from tenure.http.server.router import AsyncRouter
+from tenure.http.server.routes import Routes
 
 __all__ = [
     "JOB_PATHS",
     "REST",
     "Base",
     "Methods",
+    "ServedRouter",
     "as_response",
     "closing",
     "headers_of",
@@ -42,6 +42,25 @@ JOB_PATHS: Final = {
     "events": "/jobs/{job_id}/events",
 }
 """Where the routes of jobs are, below the prefix: DELETE for "cancel", GET and HEAD else."""
+
+
+class ServedRouter(Protocol):
+    """What the adapters for FastAPI and Starlette read of an `AsyncRouter`, which imports them."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def owner(self) -> Callable[..., Any] | None: ...
+    @property
+    def dependencies(self) -> Sequence[Any]: ...
+    @property
+    def responses(self) -> Responses: ...
+    @property
+    def lending(self) -> Lending: ...
+    @property
+    def operations(self) -> Routes: ...
+    @property
+    def endpoints(self) -> Sequence[Endpoint]: ...
 
 
 class _Anything(Convertor[str]):
@@ -82,11 +101,11 @@ class Base:
         path, root = scope["path"], scope.get("root_path", "")
         # A server that was told of a root has it in the path; one behind a proxy that cuts it
         # off has not.
-        asked = path[len(root) :] if path.startswith(f"{root}/") else path
-        found = self._form.fullmatch(asked)
-        if found is None:  # a route also matches what has a line break behind it
+        local = path[len(root) :] if path.startswith(f"{root}/") else path
+        match = self._form.fullmatch(local)
+        if match is None:  # a route also matches what has a line break behind it
             raise Problem.of("not-found")
-        return root, found[1], found[2]
+        return root, match[1], match[2]
 
 
 class Methods:
@@ -96,9 +115,9 @@ class Methods:
     method, and a parameter may stand for what another path spells out.
     """
 
-    def __init__(self, router: AsyncRouter, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, router: ServedRouter, routes: Sequence[BaseRoute]) -> None:
         self._prefix = router.prefix
-        self._responses: Responses = router.responses
+        self._responses = router.responses
         self._routes = routes
 
     def refused(self, path: str, scope: Scope) -> Response:
@@ -129,11 +148,11 @@ def _any_value(parameter: re.Match[str]) -> str:
 
 def headers_of(request: Request) -> Headers:
     """Return the headers; several of one name as one, as HTTP has it."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower()
-        found[key] = f"{found[key]}, {value}" if key in found else value
-    return Headers(found)
+        values[key] = f"{values[key]}, {value}" if key in values else value
+    return Headers(values)
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -65,12 +65,12 @@ class HandlerDecorator(Protocol):
     def __call__(self, fn: Callable[..., R], /) -> PlainTask[..., R]: ...
 
 
-def check_options(call: str, given: Iterable[str]) -> None:
+def check_options(call: str, options: Iterable[str]) -> None:
     """Raise TypeError for an option that an endpoint does not have."""
-    known = list(EndpointOptions.__annotations__)
-    for name in given:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
+    names = list(EndpointOptions.__annotations__)
+    for name in options:
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
             advice = _ELSEWHERE.get(name) or (f"Did you mean {close[0]!r}?" if close else "")
-            msg = f"{call} has no option {name!r}. {advice} It takes {', '.join(known)}."
+            msg = f"{call} has no option {name!r}. {advice} It takes {', '.join(names)}."
             raise TypeError(msg.replace("  ", " "))

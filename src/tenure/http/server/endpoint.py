@@ -136,7 +136,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     def outer_parameters(self, path: Mapping[str, Any]) -> dict[str, str]:
         """Return those parameters of a path that stand in front of the router."""
-        own = {one.name for one in self.parameters.of("path")}
+        own = {parameter.name for parameter in self.parameters.of("path")}
         return {name: str(value) for name, value in path.items() if name not in own}
 
     def unwrap(self, stored: bytes) -> bytes:

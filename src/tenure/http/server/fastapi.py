@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Body, Depends
 from fastapi.exceptions import FastAPIError, RequestValidationError
@@ -22,6 +22,7 @@ from tenure.http.server.asgi import (
     REST,
     Base,
     Methods,
+    ServedRouter,
     as_response,
     closing,
     headers_of,
@@ -33,9 +34,6 @@ from tenure.http.server.parameters import Parameter
 from tenure.http.server.response import ResponseData, problem_response, respond
 from tenure.http.server.submission import check_body
 
-if TYPE_CHECKING:
-    from tenure.http.server.router import AsyncRouter
-
 __all__ = ["make_router"]
 
 _Ask: TypeAlias = Callable[[Request, str], Awaitable[ResponseData]]
@@ -43,7 +41,7 @@ _Ask: TypeAlias = Callable[[Request, str], Awaitable[ResponseData]]
 _REQUEST, _OWNER = "tenure_request", "tenure_owner"
 
 
-def make_router(router: AsyncRouter) -> APIRouter:
+def make_router(router: ServedRouter) -> APIRouter:
     """Return all routes of a router, for `include_router`."""
     served = _Served(router)
     made = APIRouter(
@@ -77,10 +75,10 @@ def make_router(router: AsyncRouter) -> APIRouter:
 class _Served:
     """The routes in the form that FastAPI calls them."""
 
-    def __init__(self, router: AsyncRouter) -> None:
+    def __init__(self, router: ServedRouter) -> None:
         self._router = router
         self._routes = router.operations
-        self._owner = router.owner or _nobody
+        self._owner = router.owner or _no_owner
         self._endpoints: dict[Any, Endpoint] = {}
         self._paths: dict[Any, str] = {}  # below the prefix, by what FastAPI calls
         self.methods = Methods(router, ())
@@ -134,8 +132,8 @@ class _Served:
     def _base(self, below: str) -> Base:
         return Base(self._router.prefix, below)
 
-    def _owner_of(self, given: dict[str, Any]) -> str:
-        return "" if self._router.owner is None else owner_name(given[_OWNER])
+    def _owner_of(self, arguments: dict[str, Any]) -> str:
+        return "" if self._router.owner is None else owner_name(arguments[_OWNER])
 
     # Submitting.
 
@@ -144,18 +142,22 @@ class _Served:
         read = endpoint.parameters.of("path", "query")
         base = self._base(endpoint.path)
 
-        async def route(**given: Any) -> Response:
-            request, owner = given[_REQUEST], self._owner_of(given)
+        async def route(**arguments: Any) -> Response:
+            request, owner = arguments[_REQUEST], self._owner_of(arguments)
             has_body = endpoint.parameters.body is not None
             # Left out stays left out: its default is the function's own business.
             named = {**request.path_params, **request.query_params}
-            values = {one.name: given[one.name] for one in read if one.alias in named}
+            values = {
+                parameter.name: arguments[parameter.name]
+                for parameter in read
+                if parameter.alias in named
+            }
             body = await request.body() if has_body else b""
             outer = endpoint.outer_parameters(request.path_params)
-            asked = replace(_asked(request, base), outer_parameters=outer)
+            data = replace(_request_data(request, base), outer_parameters=outer)
             return await self._answer(
                 request,
-                lambda: self._routes.submit(endpoint, asked, owner, values=values, body=body),
+                lambda: self._routes.submit(endpoint, data, owner, values=values, body=body),
             )
 
         route.__name__ = endpoint.task.__name__
@@ -165,8 +167,11 @@ class _Served:
         return route
 
     def _signature(self, endpoint: Endpoint) -> inspect.Signature:
-        given = endpoint.parameters.of("body", "path", "query")
-        parameters = [_keyword(one.name, _kind(one), one.declared.default) for one in given]
+        declared = endpoint.parameters.of("body", "path", "query")
+        parameters = [
+            _keyword(parameter.name, _kind(parameter), parameter.declared.default)
+            for parameter in declared
+        ]
         return inspect.Signature([*parameters, *self._caller()])
 
     def _caller(self) -> list[inspect.Parameter]:
@@ -204,8 +209,8 @@ class _Served:
     def _routed(self, ask: _Ask, name: str, path: str) -> Callable[..., Awaitable[Response]]:
         """Return what FastAPI calls; it only has to find out who asks."""
 
-        async def route(**given: Any) -> Response:
-            request, owner = given[_REQUEST], self._owner_of(given)
+        async def route(**arguments: Any) -> Response:
+            request, owner = arguments[_REQUEST], self._owner_of(arguments)
             return await self._answer(request, lambda: ask(request, owner))
 
         route.__signature__ = inspect.Signature(self._caller())  # type: ignore[attr-defined]  # as above
@@ -219,7 +224,7 @@ class _Served:
         base = self._base(JOB_PATHS[what])
 
         async def ask(request: Request, owner: str) -> ResponseData:
-            return await answer(_asked(request, base), owner, request.path_params["job_id"])
+            return await answer(_request_data(request, base), owner, request.path_params["job_id"])
 
         return ask
 
@@ -227,7 +232,7 @@ class _Served:
         base = self._base(JOB_PATHS["list"])
 
         async def ask(request: Request, owner: str) -> ResponseData:
-            return await self._routes.page(_asked(request, base), owner)
+            return await self._routes.page(_request_data(request, base), owner)
 
         return ask
 
@@ -236,11 +241,11 @@ class _Served:
         raise Problem.of("not-found")
 
 
-async def _nobody() -> str:
+async def _no_owner() -> str:
     return ""
 
 
-def _asked(request: Request, base: Base) -> RequestData:
+def _request_data(request: Request, base: Base) -> RequestData:
     query = dict(request.query_params)
     return RequestData(headers=headers_of(request), base=base.of(request), query=query)
 
@@ -267,11 +272,11 @@ def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
 
 def _invalid(error: RequestValidationError) -> Problem:
     """Return what FastAPI found wrong, without what was sent: that may be a secret."""
-    return Problem.of("invalid-request", errors=[_located(one) for one in error.errors()])
+    return Problem.of("invalid-request", errors=[_located(fault) for fault in error.errors()])
 
 
-def _located(one: dict[str, Any]) -> dict[str, str]:
-    where, *path = one["loc"]
+def _located(fault: dict[str, Any]) -> dict[str, str]:
+    where, *path = fault["loc"]
     if where == "body":
-        return {"pointer": "".join(map(pointer_step, path)), "detail": one["msg"]}
-    return {"parameter": ".".join(map(str, path)), "detail": one["msg"]}
+        return {"pointer": "".join(map(pointer_step, path)), "detail": fault["msg"]}
+    return {"parameter": ".".join(map(str, path)), "detail": fault["msg"]}

@@ -134,7 +134,7 @@ def describe_submit(endpoint: Endpoint, get: str, *, owned: bool) -> dict[str, A
 
 def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[str, Any]:
     """Return what FastAPI is told about one of the routes of jobs."""
-    job = _job_of(_either(one.parameters.returns for one in endpoints))
+    job = _job_of(_either(endpoint.parameters.returns for endpoint in endpoints))
     state = _headers("ETag", "Retry-After")
     shown: dict[str, dict[int | str, dict[str, Any]]] = {
         "list": {
@@ -170,21 +170,21 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
             204: {"description": "All of it was seen already: do not come back"},
         },
     }
-    found = {**_problems("job-unreadable"), **shown[what], **_problems("store-unavailable")}
+    responses = {**_problems("job-unreadable"), **shown[what], **_problems("store-unavailable")}
     if what == "list":
-        del found[KINDS["job-unreadable"].status]
+        del responses[KINDS["job-unreadable"].status]
     else:
-        found |= _problems("not-found")
+        responses |= _problems("not-found")
     if what == "cancel":
-        found |= _problems("store-unavailable", "store-full")
+        responses |= _problems("store-unavailable", "store-full")
     if owned:
-        found |= _problems("unknown-owner")
+        responses |= _problems("unknown-owner")
     summary, description = _SAYS[what]
     return {
         "summary": summary,
         "description": description,
         "response_model": None,
-        "responses": found,
+        "responses": responses,
         "openapi_extra": {"parameters": _TAKES[what]},
     }
 
@@ -195,8 +195,8 @@ def _job_of(returns: Any) -> Any:
 
 
 def _either(results: Iterable[Any]) -> Any:
-    found = tuple(results)
-    return Union[found] if found else Any  # noqa: UP007 - of as many as there are
+    types = tuple(results)
+    return Union[types] if types else Any  # noqa: UP007 - of as many as there are
 
 
 def _headers(*names: str) -> dict[str, Any]:
@@ -211,8 +211,10 @@ def _result(returns: Any, media_type: str) -> dict[str, Any]:
 
 def _results(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Return what results look like, whichever of the endpoints they are of."""
-    plain = [one.parameters.returns for one in endpoints if one.entry.media_type == JSON]
-    others = {one.entry.media_type for one in endpoints} - {JSON}
+    plain = [
+        endpoint.parameters.returns for endpoint in endpoints if endpoint.entry.media_type == JSON
+    ]
+    others = {endpoint.entry.media_type for endpoint in endpoints} - {JSON}
     content = {kind: {"schema": {"type": "string"}} for kind in sorted(others)}
     return {**({"model": _either(plain)} if plain else {}), "content": content}
 

@@ -23,8 +23,8 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.callables import is_async
+from tenure.core.values.depth import DEPTH_MAX, is_too_deep
 from tenure.core.values.json import encode
-from tenure.core.values.nesting import DEPTH_MAX, is_too_deep
 from tenure.errors import ConfigError
 from tenure.http.problems import Problem, problems_of_frameworks
 from tenure.http.request import Headers, Owner
@@ -61,7 +61,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_list(self) -> bool:
-        return any(get_origin(one) in _SEVERAL for one in _members(self.kind))
+        return any(get_origin(member) in _SEVERAL for member in _members(self.kind))
 
 
 class Parameters:
@@ -73,8 +73,8 @@ class Parameters:
         in_path = set(_IN_PATH.findall(path))
         signature = inspect.signature(fn)
         self.all = tuple(
-            _parameter(one, hints.get(one.name, str), in_path, what)
-            for one in signature.parameters.values()
+            _parameter(parameter, hints.get(parameter.name, str), in_path, what)
+            for parameter in signature.parameters.values()
         )
         self.returns = hints.get("return", Any)
         self._check(in_path)
@@ -82,20 +82,20 @@ class Parameters:
 
     def _check(self, in_path: set[str]) -> None:
         for source in ("body", "headers", "owner", "job"):
-            found = [one.name for one in self.all if one.source == source]
-            if len(found) > 1:
+            names = [parameter.name for parameter in self.all if parameter.source == source]
+            if len(names) > 1:
                 msg = (
-                    f"{self._what} takes its {source} twice: {' and '.join(found)}. Make it one "
+                    f"{self._what} takes its {source} twice: {' and '.join(names)}. Make it one "
                     "parameter; a body with several parts is one model."
                 )
                 raise ConfigError(msg)
-        missing = in_path - {one.name for one in self.all if one.source == "path"}
+        missing = in_path - {parameter.name for parameter in self.all if parameter.source == "path"}
         if missing:
             msg = f"{self._what} has no parameter for {{{min(missing)}}} of its path."
             raise ConfigError(msg)
 
     def of(self, *sources: Source) -> tuple[Parameter, ...]:
-        return tuple(one for one in self.all if one.source in sources)
+        return tuple(parameter for parameter in self.all if parameter.source in sources)
 
     def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler as a task: without the job, and with plain values only."""
@@ -103,53 +103,55 @@ class Parameters:
         # Function types do not declare the attributes that `wraps` sets and `inspect` reads.
         del run.__wrapped__  # type: ignore[attr-defined]
         run.__signature__ = self._signature  # type: ignore[attr-defined]
-        given = [one for one in self.all if one.source != "job"]
-        run.__annotations__ = {one.name: _kept(one) for one in given} | {"return": self.returns}
+        parameters = [parameter for parameter in self.all if parameter.source != "job"]
+        run.__annotations__ = {parameter.name: _kept(parameter) for parameter in parameters} | {
+            "return": self.returns
+        }
         return run
 
     @cached_property
     def _signature(self) -> inspect.Signature:
-        given = [
-            inspect.Parameter(one.name, one.declared.kind, default=one.default)
-            for one in self.all
-            if one.source != "job"
+        parameters = [
+            inspect.Parameter(parameter.name, parameter.declared.kind, default=parameter.default)
+            for parameter in self.all
+            if parameter.source != "job"
         ]
         try:
-            return inspect.Signature(given)
+            return inspect.Signature(parameters)
         except ValueError:  # a default of FastAPI's stands before something without one
             by_name = inspect.Parameter.KEYWORD_ONLY
-            return inspect.Signature([one.replace(kind=by_name) for one in given])
+            return inspect.Signature([parameter.replace(kind=by_name) for parameter in parameters])
 
     def _filling_in(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fn)
-        def run(*args: Any, **given: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
             with problems_of_frameworks():
-                return fn(**self._filled(args, given))
+                return fn(**self._filled(args, kwargs))
 
         return run
 
     def _filling_in_async(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fn)
-        async def run(*args: Any, **given: Any) -> Any:
+        async def run(*args: Any, **kwargs: Any) -> Any:
             with problems_of_frameworks():
-                return await fn(**self._filled(args, given))
+                return await fn(**self._filled(args, kwargs))
 
         return run
 
-    def _filled(self, args: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+    def _filled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return all arguments by name; a test that calls the handler may give the job as well."""
-        jobs = {one.name: given.pop(one.name, None) for one in self.of("job")}
-        found = dict(self._signature.bind(*args, **given).arguments)
-        for one in self.all:
-            if one.source == "job":
-                found[one.name] = jobs[one.name] or current_job()
-            elif one.source == "headers":
-                found[one.name] = Headers(found.get(one.name, {}))
-            elif one.source == "owner":
-                found[one.name] = Owner(found[one.name])
-            elif one.makes is not None and one.name not in found:
-                found[one.name] = one.makes()
-        return found
+        jobs = {parameter.name: kwargs.pop(parameter.name, None) for parameter in self.of("job")}
+        arguments = dict(self._signature.bind(*args, **kwargs).arguments)
+        for parameter in self.all:
+            if parameter.source == "job":
+                arguments[parameter.name] = jobs[parameter.name] or current_job()
+            elif parameter.source == "headers":
+                arguments[parameter.name] = Headers(arguments.get(parameter.name, {}))
+            elif parameter.source == "owner":
+                arguments[parameter.name] = Owner(arguments[parameter.name])
+            elif parameter.makes is not None and parameter.name not in arguments:
+                arguments[parameter.name] = parameter.makes()
+        return arguments
 
     def read(self, path: Mapping[str, str], query: Callable[[str], list[str]]) -> dict[str, Any]:
         """Return the values of path and query by their types; raise a Problem if they do not fit.
@@ -158,17 +160,17 @@ class Parameters:
         """
         values: dict[str, Any] = {}
         errors = []
-        for one in self.of("path", "query"):
-            texts = [path[one.name]] if one.source == "path" else query(one.alias)
+        for parameter in self.of("path", "query"):
+            texts = [path[parameter.name]] if parameter.source == "path" else query(parameter.alias)
             if not texts:
-                if one.default is _NOTHING:
-                    errors.append({"parameter": one.alias, "detail": "it is missing"})
+                if parameter.default is _NOTHING:
+                    errors.append({"parameter": parameter.alias, "detail": "it is missing"})
                 continue
             try:
-                text: Any = texts if one.is_list else texts[-1]
-                values[one.name] = msgspec.convert(text, one.kind, strict=False)
+                text: Any = texts if parameter.is_list else texts[-1]
+                values[parameter.name] = msgspec.convert(text, parameter.kind, strict=False)
             except (msgspec.ValidationError, ValueError) as error:
-                errors.append({"parameter": one.alias, "detail": str(error)})
+                errors.append({"parameter": parameter.alias, "detail": str(error)})
         if errors:
             raise Problem.of("invalid-request", errors=errors)
         return values
@@ -178,21 +180,21 @@ class Parameters:
     ) -> bytes:
         """Return a job's arguments: what was parsed, and the body as it is."""
         self._check_numbers(values)
-        given: dict[str, Any] = dict(values)
+        arguments: dict[str, Any] = dict(values)
         if self.body is not None and body:
-            given[self.body.name] = msgspec.Raw(body)
-        for one in self.of("headers"):
-            given[one.name] = dict(headers)
-        for one in self.of("owner"):
-            given[one.name] = owner
-        return encode(given)
+            arguments[self.body.name] = msgspec.Raw(body)
+        for parameter in self.of("headers"):
+            arguments[parameter.name] = dict(headers)
+        for parameter in self.of("owner"):
+            arguments[parameter.name] = owner
+        return encode(arguments)
 
     def _check_numbers(self, values: Mapping[str, Any]) -> None:
         """Raise a Problem for "inf" and "nan" in the URL, for which JSON has no words."""
         errors = [
-            {"parameter": one.alias, "detail": "it is no finite number"}
-            for one in self.of("path", "query")
-            if not all(map(_is_finite, _each(values.get(one.name))))
+            {"parameter": parameter.alias, "detail": "it is no finite number"}
+            for parameter in self.of("path", "query")
+            if not all(map(_is_finite, _each(values.get(parameter.name))))
         ]
         if errors:
             raise Problem.of("invalid-request", errors=errors)
@@ -223,30 +225,36 @@ def check_json(body: bytes) -> Any:
         raise Problem.of("malformed-request", f"The body is not JSON: {error}") from None
 
 
-def _parameter(one: inspect.Parameter, kind: Any, in_path: set[str], what: str) -> Parameter:
-    if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
-        msg = f"{what} has the parameter {one}, which no request can give by name."
+def _parameter(parameter: inspect.Parameter, kind: Any, in_path: set[str], what: str) -> Parameter:
+    if parameter.kind in (
+        parameter.VAR_POSITIONAL,
+        parameter.VAR_KEYWORD,
+        parameter.POSITIONAL_ONLY,
+    ):
+        msg = f"{what} has the parameter {parameter}, which no request can give by name."
         raise ConfigError(msg)
-    mark = _mark_of(one, kind)
-    is_marked = mark is not None and one.default in (mark, _NOTHING)
+    mark = _mark_of(parameter, kind)
+    is_marked = mark is not None and parameter.default in (mark, _NOTHING)
     makes = _maker(mark) if is_marked else None
-    source = _source(one, kind, mark, in_path, what)
+    source = _source(parameter, kind, mark, in_path, what)
     if source in ("path", "query"):
-        _check_word(one, kind, what)
+        _check_word(parameter, kind, what)
     return Parameter(
-        name=one.name,
+        name=parameter.name,
         source=source,
         kind=kind,
         # Whether there is one is all that counts: it is filled in when the function is called.
-        default=one.default if not is_marked else _NOTHING if makes is None else None,
+        default=parameter.default if not is_marked else _NOTHING if makes is None else None,
         makes=makes,
-        alias=getattr(mark, "alias", None) or one.name,
-        declared=one,
+        alias=getattr(mark, "alias", None) or parameter.name,
+        declared=parameter,
         mark=mark,
     )
 
 
-def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], what: str) -> Source:
+def _source(
+    parameter: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], what: str
+) -> Source:
     plain = _plain(kind)
     if plain is JobContext:
         return "job"
@@ -256,33 +264,36 @@ def _source(one: inspect.Parameter, kind: Any, mark: Any, in_path: set[str], wha
         return "owner"
     if getattr(plain, "__module__", "").startswith(("fastapi.", "starlette.")):
         # FastAPI would fill it in: the request, the response, tasks to run after it.
-        raise _not_in_a_worker(one, plain.__name__, what)
+        raise _not_in_a_worker(parameter, plain.__name__, what)
     if mark is not None:
-        return _source_of_mark(one, mark, what)
-    if one.name in in_path:
+        return _source_of_mark(parameter, mark, what)
+    if parameter.name in in_path:
         return "path"
     return "body" if any(map(_is_complex, _members(kind))) else "query"
 
 
-def _source_of_mark(one: inspect.Parameter, mark: Any, what: str) -> Source:
+def _source_of_mark(parameter: inspect.Parameter, mark: Any, what: str) -> Source:
     name = type(mark).__name__
     if name not in _MARKED or getattr(mark, "embed", None):
-        raise _not_in_a_worker(one, f"{name}(...)", what)
+        raise _not_in_a_worker(parameter, f"{name}(...)", what)
     return _MARKED[name]
 
 
-def _not_in_a_worker(one: inspect.Parameter, declared: str, what: str) -> ConfigError:
+def _not_in_a_worker(parameter: inspect.Parameter, declared: str, what: str) -> ConfigError:
     return ConfigError(
-        f"parameter {one.name!r} of {what} is declared with {declared}, but the handler runs "
+        f"parameter {parameter.name!r} of {what} is declared with {declared}, but the handler runs "
         "later, in a worker, without the request. Put dependencies on the router, name "
         "headers to keep in headers=, and take the body as one model."
     )
 
 
-def _mark_of(one: inspect.Parameter, kind: Any) -> Any:
+def _mark_of(parameter: inspect.Parameter, kind: Any) -> Any:
     """Return what FastAPI would read beside the type, if there is something."""
-    said = [*(get_args(kind)[1:] if get_origin(kind) is typing.Annotated else ()), one.default]
-    return next((mark for mark in said if type(mark).__module__ == "fastapi.params"), None)
+    marks = [
+        *(get_args(kind)[1:] if get_origin(kind) is typing.Annotated else ()),
+        parameter.default,
+    ]
+    return next((mark for mark in marks if type(mark).__module__ == "fastapi.params"), None)
 
 
 def _maker(mark: Any) -> Callable[[], Any] | None:
@@ -294,7 +305,7 @@ def _maker(mark: Any) -> Callable[[], Any] | None:
     return lambda: default
 
 
-def _check_word(one: inspect.Parameter, kind: Any, what: str) -> None:
+def _check_word(parameter: inspect.Parameter, kind: Any, what: str) -> None:
     """Raise ConfigError for a type that no worker could read from a word of the URL."""
     several = [member for member in _members(kind) if get_origin(member) in _SEVERAL]
     words = [word for member in several for word in get_args(member) if word is not ...]
@@ -302,8 +313,9 @@ def _check_word(one: inspect.Parameter, kind: Any, what: str) -> None:
     for word in words:
         if any(_is_complex(member) or _is_unknown(member) for member in _members(word)):
             msg = (
-                f"parameter {one.name!r} of {what} has the type {getattr(word, '__name__', word)}, "
-                "which cannot be read from the URL in a worker. Take it in the body, or as str."
+                f"parameter {parameter.name!r} of {what} has the type "
+                f"{getattr(word, '__name__', word)}, which cannot be read from the URL "
+                "in a worker. Take it in the body, or as str."
             )
             raise ConfigError(msg)
 
@@ -312,8 +324,8 @@ def _is_unknown(kind: Any) -> bool:
     return isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
 
 
-def _kept(one: Parameter) -> Any:
-    return {"headers": dict[str, str], "owner": str}.get(one.source, one.kind)
+def _kept(parameter: Parameter) -> Any:
+    return {"headers": dict[str, str], "owner": str}.get(parameter.source, parameter.kind)
 
 
 def _plain(kind: Any) -> Any:

@@ -286,10 +286,13 @@ class AsyncRouter:
             msg = f"{method} {path!r} comes too late: declare it before .router or .asgi is used."
             raise ConfigError(msg)
         form = path_form(path)
-        if any((one.method, path_form(one.path)) == (method, form) for one in self.endpoints):
+        if any(
+            (endpoint.method, path_form(endpoint.path)) == (method, form)
+            for endpoint in self.endpoints
+        ):
             msg = f"there is a handler for {method} {self.prefix}{path} already."
             raise ConfigError(msg)
-        if path.startswith("/jobs/") or any(re.fullmatch(form, one) for one in _OURS):
+        if path.startswith("/jobs/") or any(re.fullmatch(form, job_path) for job_path in _OURS):
             msg = (
                 f"{method} {self.prefix}{path} would hide the jobs at {self.prefix}/jobs/...; "
                 "give it another path."

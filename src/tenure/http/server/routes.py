@@ -55,7 +55,7 @@ class Routes:
     async def submit(
         self,
         endpoint: Endpoint,
-        asked: RequestData,
+        request: RequestData,
         owner: str,
         *,
         values: Mapping[str, Any],
@@ -69,37 +69,37 @@ class Routes:
             tag=self._tag(owner),
             values=values,
             body=body,
-            asked=asked,
+            request=request,
         )
         replayed = {} if job.is_new else {"Idempotency-Replayed": "true"}
-        wait = min(wait_preference(asked.headers), endpoint.entry.max_wait)
+        wait = min(wait_preference(request.headers), endpoint.entry.max_wait)
         record = job.record
         if wait > 0:
             # Whatever happens meanwhile: the job is stored, and the client has to learn where.
             with suppress(Problem, StoreError):
                 record = await self._finished(services, record, wait)
             if record.state == "succeeded" and failure(record) is None:
-                return self._waited(record, asked, replayed, wait)
+                return self._waited(record, request, replayed, wait)
         return ResponseData(
             status=202,
             headers={
                 **_PRIVATE,
                 **replayed,
-                "Location": JobResource.of(record, asked.base).links.job,
+                "Location": JobResource.of(record, request.base).links.job,
                 **self._look_again(services, record),
             },
-            body=self._write(record, asked),
+            body=self._write(record, request),
             media_type=JSON,
         )
 
     def _waited(
         self,
         record: JobRecord,
-        asked: RequestData,
+        request: RequestData,
         replayed: dict[str, str],
         wait: float,
     ) -> ResponseData:
-        links = JobResource.of(record, asked.base).links
+        links = JobResource.of(record, request.base).links
         body, media_type = self._result(record)
         return ResponseData(
             status=200,
@@ -116,24 +116,24 @@ class Routes:
 
     # One job.
 
-    async def get(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
+    async def get(self, request: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
-        known, applied = known_entity_tags(asked.headers), {}
-        wait = min(wait_preference(asked.headers), self._max_wait)
+        seen, applied = known_entity_tags(request.headers), {}
+        wait = min(wait_preference(request.headers), self._max_wait)
         if wait > 0:
             # Until it has changed for who knows a revision, else until it has finished.
-            record = await self._finished(services, record, wait, known=known)
+            record = await self._finished(services, record, wait, seen=seen)
             applied = {"Preference-Applied": f"wait={wait:g}"}
         tag = _entity_tag(record)
         headers = {**_PRIVATE, **applied, "ETag": tag, **self._look_again(services, record)}
-        if tag in known or "*" in known:
+        if tag in seen or "*" in seen:
             return ResponseData(status=304, headers=headers)
-        body = self._write(record, asked)
+        body = self._write(record, request)
         return ResponseData(status=200, headers=headers, body=body, media_type=JSON)
 
-    async def result(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
+    async def result(self, request: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
-        wait = min(wait_preference(asked.headers), self._max_wait)
+        wait = min(wait_preference(request.headers), self._max_wait)
         if wait > 0:
             record = await self._finished(services, record, wait)
         if record.state not in FINISHED:
@@ -143,7 +143,7 @@ class Routes:
         if (problem := failure(record)) is not None:
             raise problem
         body, media_type = self._result(record)
-        if not accepts(asked.headers, media_type):
+        if not accepts(request.headers, media_type):
             raise Problem.of("not-acceptable", f"It is {media_type}.")
         return ResponseData(
             status=200,
@@ -152,7 +152,7 @@ class Routes:
             media_type=media_type,
         )
 
-    async def cancel(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
+    async def cancel(self, request: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
         job: Job[Any] = services.jobs.handle(record)
         try:
@@ -162,7 +162,7 @@ class Routes:
         record = job.record
         is_over = record.state in FINISHED
         headers = {} if is_over else self._look_again(services, record)
-        body = self._write(record, asked)
+        body = self._write(record, request)
         return ResponseData(
             status=200 if is_over else 202,
             headers={**_PRIVATE, **headers},
@@ -170,29 +170,29 @@ class Routes:
             media_type=JSON,
         )
 
-    async def events(self, asked: RequestData, owner: str, id_: str) -> ResponseData:
+    async def events(self, request: RequestData, owner: str, id_: str) -> ResponseData:
         services, record = await self._find(owner, id_)
-        after = last_event_id(asked.headers)
+        after = last_event_id(request.headers)
         if record.state in FINISHED and after >= record.revision:
             # Who has seen the end and comes back is told to stop: a browser takes 204 for that.
             return ResponseData(status=204, headers=dict(_PRIVATE))
         return ResponseData(
             status=200,
             headers={**_PRIVATE, "X-Accel-Buffering": "no"},
-            body=self._stream(services, asked, id_, after),
+            body=self._stream(services, request, id_, after),
             media_type=EVENT_STREAM,
         )
 
     def _stream(
-        self, services: Services, asked: RequestData, id_: str, after: int
+        self, services: Services, request: RequestData, id_: str, after: int
     ) -> AsyncIterator[bytes]:
-        return job_events(services, id_, after, lambda record: self._write(record, asked))
+        return job_events(services, id_, after, lambda record: self._write(record, request))
 
     # Several jobs.
 
-    async def page(self, asked: RequestData, owner: str) -> ResponseData:
-        state, cursor = asked.query.get("state"), asked.query.get("cursor")
-        limit = asked.query.get("limit", str(PAGE))
+    async def page(self, request: RequestData, owner: str) -> ResponseData:
+        state, cursor = request.query.get("state"), request.query.get("cursor")
+        limit = request.query.get("limit", str(PAGE))
         errors = []
         if state is not None and state not in STATES:
             errors.append({"parameter": "state", "detail": f"one of {', '.join(STATES)}"})
@@ -210,7 +210,7 @@ class Routes:
             cursor=cursor,
         )
         jobs = [
-            self._responses.show_job(JobResource.of(record, asked.base)) for record in page.jobs
+            self._responses.show_job(JobResource.of(record, request.base)) for record in page.jobs
         ]
         body = msgspec.json.encode(JobList(jobs, page.cursor))
         return ResponseData(status=200, headers=dict(_PRIVATE), body=body, media_type=JSON)
@@ -230,10 +230,10 @@ class Routes:
             raise Problem.of("not-found")
         return services, record
 
-    def _write(self, record: JobRecord, asked: RequestData) -> bytes:
+    def _write(self, record: JobRecord, request: RequestData) -> bytes:
         endpoint = self.endpoints.get(record.task)
         inline = endpoint is not None and endpoint.entry.media_type == JSON
-        return self._responses.write_job(JobResource.of(record, asked.base, inline=inline))
+        return self._responses.write_job(JobResource.of(record, request.base, inline=inline))
 
     def _result(self, record: JobRecord) -> tuple[bytes, str]:
         """Return a result as it goes to the client, and what it is: JSON as it is stored, or not.
@@ -250,7 +250,7 @@ class Routes:
             return sent, JSON
 
     async def _finished(
-        self, services: Services, record: JobRecord, wait: float, known: Collection[str] = ()
+        self, services: Services, record: JobRecord, wait: float, seen: Collection[str] = ()
     ) -> JobRecord:
         """Return the job once it has finished, or has a revision not in `known`, if that has any.
 
@@ -258,7 +258,7 @@ class Routes:
         """
 
         def is_enough(record: JobRecord) -> bool:
-            return record.state in FINISHED or (bool(known) and _entity_tag(record) not in known)
+            return record.state in FINISHED or (bool(seen) and _entity_tag(record) not in seen)
 
         deadline = services.store.clock.boot() + wait
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from tenure.http.server.asgi import (
     JOB_PATHS,
     REST,
     Methods,
+    ServedRouter,
     as_response,
     closing,
     headers_of,
@@ -30,16 +31,13 @@ from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.response import ResponseData, respond
 from tenure.http.server.submission import check_body
 
-if TYPE_CHECKING:
-    from tenure.http.server.router import AsyncRouter
-
 __all__ = ["make_asgi"]
 
 _Serve: TypeAlias = Callable[[Request], Awaitable[Response]]
 _OPTIONAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def make_asgi(router: AsyncRouter) -> Starlette:
+def make_asgi(router: ServedRouter) -> Starlette:
     """Return an application with all routes of a router."""
     if router.dependencies:
         msg = (
@@ -48,14 +46,17 @@ def make_asgi(router: AsyncRouter) -> Starlette:
         )
         raise ConfigError(msg)
     served, operations = _Served(router), router.operations
-    found: list[BaseRoute] = []
-    methods = Methods(router, found)
+    routes: list[BaseRoute] = []
+    methods = Methods(router, routes)
 
     def route(path: str, serve: _Serve, method: str) -> Route:
         return _Route(router.prefix, path, serve, method, methods)
 
-    found += [route(one.path, served.of_endpoint(one), one.method) for one in router.endpoints]
-    found += [
+    routes += [
+        route(endpoint.path, served.of_endpoint(endpoint), endpoint.method)
+        for endpoint in router.endpoints
+    ]
+    routes += [
         route(JOB_PATHS["list"], served.listing, "GET"),
         route(JOB_PATHS["get"], served.of_job(operations.get), "GET"),
         route(JOB_PATHS["cancel"], served.of_job(operations.cancel), "DELETE"),
@@ -63,7 +64,7 @@ def make_asgi(router: AsyncRouter) -> Starlette:
         route(JOB_PATHS["events"], served.of_job(operations.events), "GET"),
         route(f"/jobs/{REST}", served.nothing, "GET"),
     ]
-    return Starlette(routes=found, lifespan=closing(router.lending))
+    return Starlette(routes=routes, lifespan=closing(router.lending))
 
 
 class _Route(Route):
@@ -86,7 +87,7 @@ class _Route(Route):
 class _Served:
     """The routes in the form that Starlette calls them."""
 
-    def __init__(self, router: AsyncRouter) -> None:
+    def __init__(self, router: ServedRouter) -> None:
         self._router = router
         self._routes = router.operations
         self._ask_owner = _reader_of_owners(router.owner)
@@ -103,7 +104,7 @@ class _Served:
         owner = self._ask_owner(request)
         return owner_name(await owner if inspect.isawaitable(owner) else owner)
 
-    def _asked(self, request: Request) -> RequestData:
+    def _request_data(self, request: Request) -> RequestData:
         if request.scope["path"].endswith("\n"):  # a route also matches what has that behind it
             raise Problem.of("not-found")
         base = quote(f"{request.scope.get('root_path', '')}{self._router.prefix}")
@@ -114,13 +115,13 @@ class _Served:
             async def ask() -> ResponseData:
                 owner = await self._owner(request)
                 outer = endpoint.outer_parameters(request.path_params)
-                asked, body = replace(self._asked(request), outer_parameters=outer), b""
+                data, body = replace(self._request_data(request), outer_parameters=outer), b""
                 if endpoint.parameters.body is not None:
                     body = await read_body(request, endpoint.entry.body_limit)
-                    check_body(endpoint, asked.headers, body)
+                    check_body(endpoint, data.headers, body)
                 query = request.query_params.getlist
                 values = endpoint.parameters.read(request.path_params, query)
-                return await self._routes.submit(endpoint, asked, owner, values=values, body=body)
+                return await self._routes.submit(endpoint, data, owner, values=values, body=body)
 
             return await self._answer(request, ask)
 
@@ -132,7 +133,9 @@ class _Served:
         async def route(request: Request) -> Response:
             async def ask() -> ResponseData:
                 owner = await self._owner(request)
-                return await answer(self._asked(request), owner, request.path_params["job_id"])
+                return await answer(
+                    self._request_data(request), owner, request.path_params["job_id"]
+                )
 
             return await self._answer(request, ask)
 
@@ -140,7 +143,7 @@ class _Served:
 
     async def listing(self, request: Request) -> Response:
         async def ask() -> ResponseData:
-            return await self._routes.page(self._asked(request), await self._owner(request))
+            return await self._routes.page(self._request_data(request), await self._owner(request))
 
         return await self._answer(request, ask)
 
@@ -169,7 +172,10 @@ def _reader_of_owners(owner: Callable[..., Any] | None) -> Callable[[Request], A
     takes_requests = kind in (first.empty, Any) or (
         isinstance(kind, type) and issubclass(Request, kind)
     )
-    needs_more = any(one.default is one.empty and one.kind not in _OPTIONAL for one in rest)
+    needs_more = any(
+        parameter.default is parameter.empty and parameter.kind not in _OPTIONAL
+        for parameter in rest
+    )
     if needs_more or not takes_requests:
         msg = (
             f"owner= takes {', '.join(map(str, takes))}, which FastAPI would fill in. With .asgi "

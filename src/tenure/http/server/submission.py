@@ -62,18 +62,18 @@ async def submit(
     tag: str,
     values: Mapping[str, Any],
     body: bytes,
-    asked: RequestData,
+    request: RequestData,
 ) -> Job[Any]:
     """Store the job of a request and return it; the same one for the same idempotency key.
 
     `values` are those of path and query, which have been parsed; the body has been looked at.
     """
-    entry, headers = endpoint.entry, asked.headers
+    entry, headers = endpoint.entry, request.headers
     kept = {name: headers[name] for name in entry.headers if name in headers}
     payload = _payload(endpoint, owner, values, body, kept)
     arguments = _arguments(endpoint, payload)
     key = _key(endpoint, headers)
-    mark = None if key is None else _scoped(tag, endpoint, asked.outer_parameters, key)
+    mark = None if key is None else _scoped(tag, endpoint, request.outer_parameters, key)
     is_checked = entry.limits is not None or entry.before_enqueue is not None
     if is_checked and not await _is_replay(services, mark):
         if entry.limits is not None:
@@ -140,21 +140,21 @@ def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
     try:
         return endpoint.stored.arguments(payload)
     except ArgumentsError as error:
-        errors = [_located(endpoint, where, told) for where, told in error.problems]
+        errors = [_located(endpoint, where, message) for where, message in error.problems]
         raise Problem.of("invalid-request", errors=errors) from None
 
 
-def _located(endpoint: Endpoint, where: tuple[str | int, ...], told: str) -> dict[str, str]:
+def _located(endpoint: Endpoint, where: tuple[str | int, ...], message: str) -> dict[str, str]:
     """Return what is wrong, and where in the request."""
     name, *path = where or ("",)
     body = endpoint.parameters.body
     if body is not None and name == body.name:
-        return {"pointer": "".join(map(pointer_step, path)), "detail": told}
+        return {"pointer": "".join(map(pointer_step, path)), "detail": message}
     for parameter in endpoint.parameters.of("path", "query"):
         if name == parameter.name:
-            return {"parameter": parameter.alias, "detail": told}
-    missing = body is not None and f"`{body.name}`" in told
-    return {"pointer": "", "detail": "A body is required." if missing else told}
+            return {"parameter": parameter.alias, "detail": message}
+    missing = body is not None and f"`{body.name}`" in message
+    return {"pointer": "", "detail": "A body is required." if missing else message}
 
 
 def _key(endpoint: Endpoint, headers: Headers) -> str | None:
@@ -183,7 +183,7 @@ async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: st
     store, pace = services.store, endpoint.pace
     if limits.waiting is not None:
         queue = endpoint.task.options.queue
-        waiting = [one.waiting for one in await store.jobs.counts() if one.queue == queue]
+        waiting = [counts.waiting for counts in await store.jobs.counts() if counts.queue == queue]
         if sum(waiting) >= limits.waiting:
             raise Problem.of("queue-full", headers={"Retry-After": str(pace.usual)})
     if limits.running is None and limits.per_minute is None:

@@ -226,11 +226,11 @@ class Keeper:
         """Renew what is due, one batch at a time, without waiting for its reply here."""
         if self._renewal is not None:
             return
-        kept = self._snapshot()
-        if not any(one.renew_at <= now for one in kept):
+        held = self._snapshot()
+        if not any(kept.renew_at <= now for kept in held):
             return
         # Who would be due in a moment goes along: a renewal is never too early.
-        due = [one for one in kept if one.renew_at <= now + _ALONG * one.lease.ttl]
+        due = [kept for kept in held if kept.renew_at <= now + _ALONG * kept.lease.ttl]
         self._renewal = asyncio.ensure_future(self._renew(due))
         self._renewal.add_done_callback(self._renewed)
 

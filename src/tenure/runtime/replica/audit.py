@@ -49,17 +49,17 @@ class Audit:
         self._settler = settler
         self._differs = 0
 
-    def beaten(self, held: int | None, known: int) -> None:
+    def beaten(self, held: int | None, running: int) -> None:
         """Take note of how many jobs the store and the worker think that run here."""
         if held is not None:
-            self._differs = self._differs + 1 if held > known else 0
+            self._differs = self._differs + 1 if held > running else 0
 
     @property
     def is_due(self) -> bool:
         return self._differs >= _BEATS
 
     async def hand_back(
-        self, replica: str, known: Callable[[], set[str]], give_up: asyncio.Event
+        self, replica: str, running: Callable[[], set[str]], give_up: asyncio.Event
     ) -> None:
         """Give to others what is not known here. No claim may be under way.
 
@@ -68,7 +68,7 @@ class Audit:
         self._differs = 0
         find = partial(self._store.jobs.find, state="running", replica=replica, limit=BATCH_MAX)
         page = await self._retrier.until_answered("find", find, give_up)
-        here = known()
+        here = running()
         for record in page.jobs:
             if record.id not in here:
                 self._settler.hand_back(record, why="its worker had finished it, or never got it")

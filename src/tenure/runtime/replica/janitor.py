@@ -11,8 +11,9 @@ from tenure.core.policy import Reading, clock_jump, first_recovery_after, recove
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.runtime.pruning import prune, prune_forgotten
+from tenure.runtime.pruning import prune
 from tenure.runtime.replica.recovery import Recovery
+from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
 
 __all__ = ["Janitor"]
@@ -23,6 +24,8 @@ log = logging.getLogger("tenure")
 _PRUNE_EVERY = 60.0
 # To find forgotten timers, all of them are read.
 _FORGET_EVERY = 3600.0
+# Long enough for a service that is switched off over the holidays to go on where it was.
+_FORGOTTEN_AFTER = 14 * 86_400.0
 
 # More than the longest pause between two tries of a call, see `retry_after_error`.
 _SECOND_LOOK = 1.2
@@ -129,7 +132,7 @@ class Janitor:
             now = self._clock.boot()
             if now >= self._forget_at:
                 self._forget_at = now + _FORGET_EVERY * (0.5 + self._clock.random())
-                await prune_forgotten(self._store)
+                await Scheduling(self._store).forget(idle=_FORGOTTEN_AFTER)
         except TenureError as error:
             log.info("could not prune what is over this time: %s", error)
         except Exception:

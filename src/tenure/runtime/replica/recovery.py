@@ -71,12 +71,14 @@ async def take(
 
     None: there are none. An empty list: others have settled those that were found.
     """
-    found = await store.jobs.orphans(by=by, replica=replica, grace=grace, limit=limit, as_of=as_of)
-    if not found.jobs and not found.aside:
+    orphans = await store.jobs.orphans(
+        by=by, replica=replica, grace=grace, limit=limit, as_of=as_of
+    )
+    if not orphans.jobs and not orphans.aside:
         return None
-    ends = [end(job, found.now) for job in found.jobs]
+    ends = [end(job, orphans.now) for job in orphans.jobs]
     answers = await _settle(store, ends) if ends else []
-    return _taken(found, ends, answers)
+    return _taken(orphans, ends, answers)
 
 
 async def leave(store: Store, replica: str) -> list[str]:
@@ -87,7 +89,7 @@ async def leave(store: Store, replica: str) -> list[str]:
     """
     ids = []
     async for slice_ in _slices(store, by=replica, replica=replica, end=_handed_back_by(replica)):
-        ids += [one.became.id for one in slice_]
+        ids += [taken.became.id for taken in slice_]
     return ids
 
 
@@ -145,27 +147,27 @@ class Recovery:
         everything: list[Recovered] = []
         async for slice_ in _slices(store, by=by, end=end, grace=grace, as_of=as_of):
             self.report(slice_, named or by)
-            everything += [one.became for one in slice_]
+            everything += [taken.became for taken in slice_]
         return everything
 
     def report(self, taken: Collection[TakenJob], by: str) -> None:
         """Emit one event for a slice, and one for each job that is lost for good."""
         ids: dict[str, list[str]] = defaultdict(list)
-        for one in taken:
-            ids[one.became.state or "unreadable"].append(one.became.id)
+        for orphan in taken:
+            ids[orphan.became.state or "unreadable"].append(orphan.became.id)
         self._events.emit(
             JobsRecovered(
                 by=by,
-                replicas=tuple(dict.fromkeys(one.became.replica for one in taken)),
+                replicas=tuple(dict.fromkeys(orphan.became.replica for orphan in taken)),
                 waiting=tuple(ids["waiting"]),
                 failed=tuple(ids["failed"]),
                 cancelled=tuple(ids["cancelled"]),
                 unreadable=tuple(ids["unreadable"]),
             )
         )
-        for one in taken:
-            if one.job is not None and one.became.state == "failed":
-                job, lost = one.job, one.became
+        for orphan in taken:
+            if orphan.job is not None and orphan.became.state == "failed":
+                job, lost = orphan.job, orphan.became
                 event = JobLost(job.task, job.id, runs_of(job), lost.losses, lost.replica)
                 self._events.emit(event, job)
 
@@ -231,14 +233,14 @@ def _handed_back_by(by: str, pause: float = 0.0) -> End:
 
 
 def _taken(
-    found: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled | None]
+    orphans: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled | None]
 ) -> list[TakenJob]:
     taken = [
         TakenJob(job, _became(job, end, answer))
-        for job, end, answer in zip(found.jobs, ends, answers, strict=True)
+        for job, end, answer in zip(orphans.jobs, ends, answers, strict=True)
         if answer is not None and answer != "lost"
     ]
-    aside = (Recovered(id=id_, replica=replica, state=None) for id_, replica in found.aside)
+    aside = (Recovered(id=id_, replica=replica, state=None) for id_, replica in orphans.aside)
     return [*taken, *(TakenJob(None, became) for became in aside)]
 
 

@@ -23,11 +23,11 @@ def _parts(
     queues: Sequence[str], weights: Sequence[int], tasks: Iterable[str], plans: Sequence[Plan]
 ) -> Iterator[str]:
     runs = {task for plan in plans for task in plan.own_tasks}
-    known = _named(set(tasks) - runs)
+    tasks_named = _named(set(tasks) - runs)
     # An app that has nothing but timers has no use for words about jobs.
-    if queues and (known or not plans):
+    if queues and (tasks_named or not plans):
         yield f"takes jobs from {_served(queues, weights)}"
-        yield f"knows the tasks {known or '(none)'}"
+        yield f"knows the tasks {tasks_named or '(none)'}"
     for kind, verb in _VERBS:
         names = _named(plan.name for plan in plans if plan.definition.kind == kind)
         if names:

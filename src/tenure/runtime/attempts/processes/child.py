@@ -29,8 +29,8 @@ from tenure.runtime.attempts.processes.messages import (
     FromChild,
     Noted,
     Run,
-    Said,
     Stored,
+    StoreNote,
     receive,
     send,
 )
@@ -110,7 +110,7 @@ class Child:
                     "-c",
                     _PROGRAM,
                     str(theirs.fileno()),
-                    os.pathsep.join(str(one) or str(Path.cwd()) for one in sys.path),
+                    os.pathsep.join(str(folder) or str(Path.cwd()) for folder in sys.path),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,  # so that it can be killed with all it has started
@@ -175,31 +175,31 @@ class Child:
                     slow.cancel()
                     self.has_begun = True
                     begun()
-                case Said(note=note) as said:
+                case StoreNote(note=note) as store:
                     # Nobody waits for the store here: the end of the job may follow at once. And
                     # what an earlier job says late goes nowhere.
                     if (note.id, note.fence) == this:
-                        self._storing.spawn(self._store(said, context))
+                        self._storing.spawn(self._store(store, context))
                     else:
-                        send(self._writer, Noted(said.number, stored=False))
-                case Enqueue() as wanted:
-                    if (wanted.id, wanted.fence) == this:
-                        self._storing.spawn(self._enqueue(wanted, context))
+                        send(self._writer, Noted(store.number, stored=False))
+                case Enqueue() as enqueue:
+                    if (enqueue.id, enqueue.fence) == this:
+                        self._storing.spawn(self._enqueue(enqueue, context))
                     else:
-                        problem = f"job {wanted.id} has ended, so it can enqueue nothing."
-                        send(self._writer, Stored(wanted.number, error="over", problem=problem))
+                        problem = f"job {enqueue.id} has ended, so it can enqueue nothing."
+                        send(self._writer, Stored(enqueue.number, error="over", problem=problem))
                 case ended:
                     return ended
 
-    async def _enqueue(self, wanted: Enqueue, context: RunningJob) -> None:
+    async def _enqueue(self, enqueue: Enqueue, context: RunningJob) -> None:
         """Store jobs for the child, over the worker's own connection."""
         try:
-            answers, existing = await context.insert(wanted.news)
+            answers, existing = await context.insert(enqueue.news)
         except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
             kind = type(error).__name__ if isinstance(error, StoreError) else "error"
-            answer = Stored(wanted.number, error=kind, problem=str(error) or repr(error))
+            answer = Stored(enqueue.number, error=kind, problem=str(error) or repr(error))
         else:
-            answer = Stored(wanted.number, answers, existing)
+            answer = Stored(enqueue.number, answers, existing)
         send(self._writer, answer)
 
     def _end_too_slow(self, order: Run) -> None:
@@ -207,11 +207,11 @@ class Child:
         self._module = order.module
         self.kill()
 
-    async def _store(self, said: Said, context: RunningJob) -> None:
+    async def _store(self, store: StoreNote, context: RunningJob) -> None:
         try:
-            answer = Noted(said.number, await context.send_note(said.note))
+            answer = Noted(store.number, await context.send_note(store.note))
         except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
-            answer = Noted(said.number, stored=False, problem=str(error) or repr(error))
+            answer = Noted(store.number, stored=False, problem=str(error) or repr(error))
         send(self._writer, answer)
 
     def kill(self) -> None:

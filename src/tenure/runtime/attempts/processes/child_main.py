@@ -38,8 +38,8 @@ from tenure.runtime.attempts.processes.messages import (
     Enqueue,
     Noted,
     Run,
-    Said,
     Stored,
+    StoreNote,
     ToChild,
     packed,
     receive,
@@ -227,7 +227,7 @@ class _Link:
         self._last_number += 1
         number = self._last_number
         self._answers[number] = self.loop.create_future()
-        send(self._writer, Said(number, note))
+        send(self._writer, StoreNote(number, note))
         noted = await self._answers[number]
         if noted.problem:
             raise StoreError(noted.problem)

@@ -44,10 +44,10 @@ def place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
         )
         raise ConfigError(msg)
     try:
-        found = function_at(module, qualname)
+        importable = function_at(module, qualname)
     except (ImportError, AttributeError, ValueError):
-        found = None
-    if found is not function:
+        importable = None
+    if importable is not function:
         msg = (
             f"task {task!r} has executor='process', but {module}.{qualname} is not its function: "
             "a child process would import something else, or nothing. Give the function a name "
@@ -59,7 +59,7 @@ def place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
 
 def function_at(module: str, qualname: str) -> Any:
     """Return the function of that name, out of the task that may have taken its place."""
-    found: Any = import_module(module)
+    target: Any = import_module(module)
     for name in qualname.split("."):
-        found = getattr(found, name)
-    return getattr(getattr(found, "_handler", None), "function", found)
+        target = getattr(target, name)
+    return getattr(getattr(target, "_handler", None), "function", target)

@@ -22,7 +22,7 @@ __all__ = [
     "FromChild",
     "Noted",
     "Run",
-    "Said",
+    "StoreNote",
     "Stored",
     "ToChild",
     "packed",
@@ -73,7 +73,7 @@ class Begun(Struct, frozen=True, tag=True):
     """The function is imported, and its handler is called next. Its time-out begins."""
 
 
-class Said(Struct, frozen=True, tag=True):
+class StoreNote(Struct, frozen=True, tag=True):
     """Store this, and say what became of it."""
 
     number: int
@@ -104,7 +104,7 @@ class Ended(Struct, frozen=True, tag=True, kw_only=True):
 
 
 ToChild: TypeAlias = Run | Noted | Stored
-FromChild: TypeAlias = Begun | Said | Enqueue | Ended
+FromChild: TypeAlias = Begun | StoreNote | Enqueue | Ended
 
 
 def packed(message: ToChild | FromChild) -> bytes:
