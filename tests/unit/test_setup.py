@@ -22,7 +22,7 @@ with blocking.Tenure() as app:
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(setup, "_told", set())
+    monkeypatch.setattr(setup, "_logged", set())
     for variable in ("TENURE_URL", "TENURE_SCOPE", "REDIS_URL", "DATABASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
