@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tenure import Backoff, Tenure, Unique
-from tenure.cli.worker import worker
+from tenure.cli.worker.command import worker
 from tenure.core.settings import URL_DEFAULT, Settings, usable_cores
 from tenure.http import AsyncClient, AsyncRouter, Client
 
