@@ -24,8 +24,6 @@ NOUNS = {
 TO_DO: tuple[str, ...] = (
     "bench/",
     "examples/",
-    "src/tenure/cli/",
-    "tests/cli/",
     "tests/contract/",
     "tests/http/",
     "tests/interleavings/",

@@ -51,16 +51,16 @@ class Clockwork:
     def register(self, *names: str, **changed: Any) -> None:
         """Make timers known, as a worker does when it begins."""
         for name in names or self._plans:
-            found = self._plans.get(name, self._plans["sweep"]).definition
-            given = {"digest": found.digest, "definition": found.encode(), **changed}
-            self.call(Scheduling(self.store).register([Registration(name=name, **given)]))
+            definition = self._plans.get(name, self._plans["sweep"]).definition
+            fields = {"digest": definition.digest, "definition": definition.encode(), **changed}
+            self.call(Scheduling(self.store).register([Registration(name=name, **fields)]))
 
     def tick(self, name: str = "sweep", **details: Any) -> JobRecord | None:
         """Have a tick that is due, run by web-1 unless told otherwise."""
         self.call(self.store.jobs.beat(["web-1"], ttl=600, meta={"host": "web-1", "pid": "4711"}))
         registered = self._registered(name)
-        given = {"due": 0, "replica": "web-1", **details}
-        due = move(registered, registered.cursor + 1, name=name, **given)
+        move_fields = {"due": 0, "replica": "web-1", **details}
+        due = move(registered, registered.cursor + 1, name=name, **move_fields)
         return self.call(advance(self.store, due)).run
 
     def skip(self, name: str = "sweep") -> None:
@@ -75,13 +75,13 @@ class Clockwork:
 
     def _registered(self, name: str) -> Registered:
         """Return how a timer stands."""
-        found = self.call(read_schedules(self.store, [name]))
-        [schedule] = found.all
+        page = self.call(read_schedules(self.store, [name]))
+        [schedule] = page.all
         return Registered(
             ruler=schedule.record.ruler,
             revision=schedule.standing.revision,
             cursor=schedule.standing.cursor,
-            now=found.now,
+            now=page.now,
         )
 
     def settle(self, run: JobRecord, outcome: str, message: str = "") -> None:

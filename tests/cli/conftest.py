@@ -17,7 +17,7 @@ from tenure.cli.commands import tenure
 from tests.rig.fixtures import require
 from tests.rig.servers import Postgres
 
-pytest.register_assert_rewrite("tests.cli.doctoring")
+pytest.register_assert_rewrite("tests.cli.examination")
 
 _OURS = (
     "TENURE_URL",
@@ -34,7 +34,7 @@ _OURS = (
 
 
 @dataclass(frozen=True)
-class Told:
+class Result:
     """What a command said, and how it ended."""
 
     code: int
@@ -51,7 +51,7 @@ class Told:
 class Run(Protocol):
     """Runs `tenure` with these arguments; `given` is typed in."""
 
-    def __call__(self, *arguments: str | Path, given: str = "") -> Told:
+    def __call__(self, *arguments: str | Path, answer: str = "") -> Result:
         """Return what it said."""
 
 
@@ -98,11 +98,11 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def cli() -> Run:
     """The command within this process."""
 
-    def run(*arguments: str | Path, given: str = "") -> Told:
-        result = CliRunner().invoke(tenure, [*map(str, arguments)], given, prog_name="tenure")
+    def run(*arguments: str | Path, answer: str = "") -> Result:
+        result = CliRunner().invoke(tenure, [*map(str, arguments)], answer, prog_name="tenure")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Told(result.exit_code, result.stdout, result.stderr)
+        return Result(result.exit_code, result.stdout, result.stderr)
 
     return run
 
@@ -111,10 +111,10 @@ def cli() -> Run:
 def shell(tmp_path: Path) -> Run:
     """The command as a program: `python -m tenure`."""
 
-    def run(*arguments: str | Path, given: str = "") -> Told:
+    def run(*arguments: str | Path, answer: str = "") -> Result:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "tenure", *map(str, arguments)],
-            input=given,
+            input=answer,
             capture_output=True,
             encoding="utf-8",
             cwd=tmp_path,
@@ -122,7 +122,7 @@ def shell(tmp_path: Path) -> Run:
             timeout=30,
             check=False,
         )
-        return Told(done.returncode, done.stdout, done.stderr)
+        return Result(done.returncode, done.stdout, done.stderr)
 
     return run
 

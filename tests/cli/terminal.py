@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def on_a_terminal(*arguments: str, given: str = "", **environment: str) -> str:
+def on_a_terminal(*arguments: str, answer: str = "", **environment: str) -> str:
     """Run the command on a terminal, type what is `given` when it asks; return what appears."""
     master, slave = pty.openpty()
     with subprocess.Popen(
@@ -21,9 +21,9 @@ def on_a_terminal(*arguments: str, given: str = "", **environment: str) -> str:
         seen = b""
         while piece := _read(master):
             seen += piece
-            if given and b"[y/N]" in seen:
-                os.write(master, given.encode())
-                given = ""
+            if answer and b"[y/N]" in seen:
+                os.write(master, answer.encode())
+                answer = ""
         process.wait(20)
     os.close(master)
     return seen.decode().replace("\r\n", "\n")

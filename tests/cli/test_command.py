@@ -17,7 +17,7 @@ from tenure.cli import commands
 from tests.cli.conftest import Run
 from tests.cli.terminal import on_a_terminal
 
-GROUPS = ([], ["jobs"], ["locks"], ["timers"])
+GROUPS = ([], ["jobs"], ["locks"], ["queues"], ["replicas"], ["timers"])
 COMMANDS = (
     ["worker"],
     ["ping"],
@@ -27,10 +27,10 @@ COMMANDS = (
     ["jobs", "cancel"],
     ["jobs", "delete"],
     ["jobs", "requeue"],
-    ["queues"],
+    ["queues", "ls"],
     ["queues", "pause"],
     ["queues", "resume"],
-    ["replicas"],
+    ["replicas", "ls"],
     ["recover"],
     ["prune"],
     ["locks", "ls"],
@@ -78,11 +78,11 @@ def test_no_command_is_left_out():
 
 @pytest.mark.parametrize("command", [*GROUPS, *COMMANDS], ids=" ".join)
 def test_every_command_explains_itself_with_examples(cli: Run, command: list[str]):
-    told = cli(*command, "--help")
-    assert told.code == 0
-    assert re.search(r"Examples?:\n +(TENURE_URL=\S+ )?tenure ", told.out)
-    assert told.out == cli(*command, "-h").out
-    assert max(map(len, told.out.splitlines())) <= 100
+    result = cli(*command, "--help")
+    assert result.code == 0
+    assert re.search(r"Examples?:\n +(TENURE_URL=\S+ )?tenure ", result.out)
+    assert result.out == cli(*command, "-h").out
+    assert max(map(len, result.out.splitlines())) <= 100
 
 
 # The app says which store a worker is on, and a worker is asked over its socket.
@@ -90,18 +90,18 @@ WITHOUT_A_STORE = (["worker"], ["ping"])
 
 
 @pytest.mark.parametrize(
-    "command", [one for one in COMMANDS if one not in WITHOUT_A_STORE], ids=" ".join
+    "command", [command for command in COMMANDS if command not in WITHOUT_A_STORE], ids=" ".join
 )
 def test_every_command_takes_the_same_options(cli: Run, command: list[str]):
-    told = cli(*command, "--help").out
-    assert {"--url", "--namespace", "--json"} <= set(re.findall(r"--\w+", told))
+    result = cli(*command, "--help").out
+    assert {"--url", "--namespace", "--json"} <= set(re.findall(r"--\w+", result))
 
 
 def test_the_console_script_is_this_command():
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert wanted == {"tenure": "tenure.cli.main:entry"}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"tenure": "tenure.cli.main:entry"}
     installed = importlib.metadata.entry_points(group="console_scripts", name="tenure")
-    assert {one.value for one in installed} <= {"tenure.cli.main:entry"}
+    assert {point.value for point in installed} <= {"tenure.cli.main:entry"}
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
@@ -111,7 +111,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(missing: str):
     )
     done = python(code)
     assert done.returncode == 2
-    assert done.stderr == "tenure: the command line needs more: pip install 'tenure[cli]'\n"
+    assert done.stderr == "tenure: the command line needs an extra: pip install 'tenure[cli]'\n"
     assert done.stdout == ""
 
 
@@ -133,16 +133,16 @@ def test_where_the_store_is_comes_from_the_option_the_environment_or_the_default
     cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def announced(*arguments: str) -> str:
-        told = cli(*arguments, "migrate")
-        assert told.code == 0
-        return told.err.splitlines()[0]
+        result = cli(*arguments, "migrate")
+        assert result.code == 0
+        return result.err.splitlines()[0]
 
     assert announced() == f"{tmp_path / 'tenure.db'} (from default), namespace tenure"
     monkeypatch.setenv("TENURE_URL", "memory://")
     monkeypatch.setenv("TENURE_NAMESPACE", "billing")
     assert announced() == "memory:// (from $TENURE_URL), namespace billing"
-    given = announced("--url", "memory://x", "--namespace", "ns")
-    assert given == "memory://x (from --url), namespace ns"
+    from_options = announced("--url", "memory://x", "--namespace", "ns")
+    assert from_options == "memory://x (from --url), namespace ns"
     monkeypatch.setenv("TENURE_URL", "")
     assert "(from default)" in announced()
 
@@ -158,7 +158,7 @@ def test_options_after_the_command_win(cli: Run):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "words"),
     [
         ("mysql://host/db", "is not a store URL. Use sqlite:///file.db"),
         ("redis://:secret@127.0.0.1:1/0", "cannot be reached"),
@@ -174,43 +174,43 @@ def test_options_after_the_command_win(cli: Run):
         ["migrate", "--check"],
         ["jobs", "ls"],
         ["jobs", "cancel", "01890a5d-ac96-774b-bcce-000000000000"],
-        ["queues"],
+        ["queues", "ls"],
         ["queues", "pause", "mail"],
-        ["replicas"],
+        ["replicas", "ls"],
         ["recover"],
         ["prune"],
     ],
     ids=" ".join,
 )
-def test_an_error_is_one_line_with_advice(cli: Run, url: str, said: str, command: list[str]):
-    told = cli("--url", url, *command)
-    assert told.code == 2
-    assert told.out == ""
-    last = told.err.splitlines()[-1]
+def test_an_error_is_one_line_with_advice(cli: Run, url: str, words: str, command: list[str]):
+    result = cli("--url", url, *command)
+    assert result.code == 2
+    assert result.out == ""
+    last = result.err.splitlines()[-1]
     assert last.startswith("Error: ")
-    assert said in last
+    assert words in last
     assert last.count(". ") >= 1
-    assert "Traceback" not in told.err
-    assert "secret" not in told.err
+    assert "Traceback" not in result.err
+    assert "secret" not in result.err
 
 
 def test_an_error_as_json(shell: Run):
-    told = shell("--url", "mysql://me:secret@host/db", "locks", "ls", "--json")
-    assert told.code == 2
-    assert told.json["kind"] == "ConfigError"
-    assert "mysql://me:***@host/db" in told.json["error"]
+    result = shell("--url", "mysql://me:secret@host/db", "locks", "ls", "--json")
+    assert result.code == 2
+    assert result.json["kind"] == "ConfigError"
+    assert "mysql://me:***@host/db" in result.json["error"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["locks", "release", "x"], "--fence N, or --all"),
         (["locks", "release"], "NAME"),
         (["locks", "ls", "--limit", "many"], "--limit"),
         (["locks", "ls", "--nonsense"], "--nonsense"),
         (["lock", "ls"], "lock"),
-        (["jobs", "cancel"], "Say which jobs"),
-        (["jobs", "requeue", "--yes"], "Say which jobs"),
+        (["jobs", "cancel"], "Select jobs"),
+        (["jobs", "requeue", "--yes"], "Select jobs"),
         (["jobs", "requeue", "--task", "x"], "add --yes"),
         (["jobs", "requeue", "b302099a8057", "--task", "x"], "not both"),
         (["jobs", "requeue", "--state", "running"], "--state"),
@@ -225,25 +225,25 @@ def test_an_error_as_json(shell: Run):
     ],
     ids=" ".join,
 )
-def test_a_senseless_command_line_as_json(cli: Run, arguments: list[str], said: str):
-    told = cli(*arguments, "--json")
-    assert told.code == 2
-    assert told.json["kind"] == "UsageError"
-    assert said in told.json["error"]
+def test_a_senseless_command_line_as_json(cli: Run, arguments: list[str], words: str):
+    result = cli(*arguments, "--json")
+    assert result.code == 2
+    assert result.json["kind"] == "UsageError"
+    assert words in result.json["error"]
     plain = cli(*arguments)
     assert (plain.code, plain.out) == (2, "")
-    assert said in plain.err
+    assert words in plain.err
 
 
 def test_a_name_like_an_option_asks_for_no_json(cli: Run):
-    told = cli("--url", "memory://", "locks", "show", "--", "--json")
-    assert (told.code, told.out) == (0, "Nobody holds --json, and nobody waits for it.\n")
+    result = cli("--url", "memory://", "locks", "show", "--", "--json")
+    assert (result.code, result.out) == (0, "--json is not held, and no process waits for it.\n")
 
 
 def test_a_wrong_name_is_refused(cli: Run):
-    told = cli("--url", "memory://", "locks", "show", "x" * 201)
-    assert told.code == 2
-    assert "at most 200" in told.err
+    result = cli("--url", "memory://", "locks", "show", "x" * 201)
+    assert result.code == 2
+    assert "at most 200" in result.err
 
 
 def test_a_terminal_gets_colours_unless_it_wants_none():
@@ -269,9 +269,9 @@ def test_a_pipe_gets_a_line_for_each_finding(shell: Run, cli: Run):
 
 def test_what_a_locale_cannot_show_does_not_end_the_command(shell: Run, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    told = shell("--url", "sqlite:///größe.db", "migrate")
-    assert told.code == 0
-    assert r"gr\xf6\xdfe.db" in told.err
+    result = shell("--url", "sqlite:///größe.db", "migrate")
+    assert result.code == 0
+    assert r"gr\xf6\xdfe.db" in result.err
 
 
 def test_the_guide_has_every_command_and_option(cli: Run):
@@ -279,4 +279,6 @@ def test_the_guide_has_every_command_and_option(cli: Run):
     for command in COMMANDS:
         assert f"\n## tenure {' '.join(command)}\n" in page
         options = set(re.findall(r"^ +(--[\w-]+)", cli(*command, "--help").out, re.MULTILINE))
-        assert {one for one in options if f"{one} " not in page and f"{one}`" not in page} == set()
+        assert {
+            option for option in options if f"{option} " not in page and f"{option}`" not in page
+        } == set()

@@ -15,7 +15,7 @@ from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tests.cli.conftest import Place, Run
-from tests.cli.doctoring import examined
+from tests.cli.examination import examined
 from tests.security.hands import Hand, hand_of
 
 BAD, GOOD, LOST = (f"01890a5d-ac96-774b-bcce-00000000000{number}" for number in range(3))
@@ -90,7 +90,7 @@ async def spoil_document(store: Store) -> None:
 LISTS = [
     (("jobs", "ls"), "job", BAD, GOOD),
     (("locks", "ls"), "lock", "bad-lock", "good-lock"),
-    (("replicas",), "replica", "bad-replica", "good-replica"),
+    (("replicas", "ls"), "replica", "bad-replica", "good-replica"),
     (("timers", "ls"), "timer", "bad-timer", "good-timer"),
 ]
 
@@ -101,35 +101,35 @@ def test_a_list_shows_the_others_and_names_what_cannot_be_read(
 ):
     on(place, fill)
     spoil_all(hand)
-    told = cli(*place.options, *words, "--json")
-    assert told.code == 0
-    assert good in told.out
-    [named] = told.json["unreadable"]
+    result = cli(*place.options, *words, "--json")
+    assert result.code == 0
+    assert good in result.out
+    [named] = result.json["unreadable"]
     assert (named["kind"], named["name"]) == (kind, bad)
     assert named["why"]
     assert named["where"]
-    told = cli(*place.options, *words)
-    assert told.code == 0
-    assert good[-8:] in told.out
-    assert bad not in told.out
-    assert told.err.endswith(
-        f"\nCannot be read, and so not shown: {kind} {bad}. 'tenure doctor' says why.\n"
+    result = cli(*place.options, *words)
+    assert result.code == 0
+    assert good[-8:] in result.out
+    assert bad not in result.out
+    assert result.err.endswith(
+        f"\nCannot be read, so not shown: {kind} {bad}. 'tenure doctor' explains why.\n"
     )
 
 
 def test_a_timer_whose_document_cannot_be_read_is_named(cli: Run, place: Place):
     on(place, fill)
     on(place, spoil_document)
-    told = cli(*place.options, "timers", "ls", "--json")
-    assert [timer["name"] for timer in told.json["timers"]] == ["good-timer"]
-    [named] = told.json["unreadable"]
+    result = cli(*place.options, "timers", "ls", "--json")
+    assert [timer["name"] for timer in result.json["timers"]] == ["good-timer"]
+    [named] = result.json["unreadable"]
     assert (named["kind"], named["name"]) == ("timer", "bad-timer")
     _, findings = examined(cli, *place.options)
     assert "bad-timer" in findings["unreadable timer"].detail
     on(place, fill)  # as a worker that declares it
-    told = cli(*place.options, "timers", "ls", "--json")
-    assert [timer["name"] for timer in told.json["timers"]] == ["bad-timer", "good-timer"]
-    assert "unreadable" not in told.json
+    result = cli(*place.options, "timers", "ls", "--json")
+    assert [timer["name"] for timer in result.json["timers"]] == ["bad-timer", "good-timer"]
+    assert "unreadable" not in result.json
 
 
 def test_a_queue_whose_pause_cannot_be_read_is_shown_and_named(cli: Run, place: Place, hand: Hand):
@@ -142,17 +142,17 @@ def test_a_queue_whose_pause_cannot_be_read_is_shown_and_named(cli: Run, place: 
 
     on(place, pause)
     hand.spoil_pause("good-queue")
-    told = cli(*place.options, "queues", "--json")
-    assert told.code == 0
-    assert [queue["queue"] for queue in told.json["queues"]] == ["good-queue"]
-    [named] = told.json["unreadable"]
+    result = cli(*place.options, "queues", "ls", "--json")
+    assert result.code == 0
+    assert [queue["name"] for queue in result.json["queues"]] == ["good-queue"]
+    [named] = result.json["unreadable"]
     assert (named["kind"], named["name"]) == ("queue", "good-queue")
 
 
 def test_a_list_without_damage_says_nothing_of_it(cli: Run, place: Place):
     on(place, fill)
-    told = cli(*place.options, "locks", "ls", "--json")
-    assert "unreadable" not in told.json
+    result = cli(*place.options, "locks", "ls", "--json")
+    assert "unreadable" not in result.json
     assert "Cannot be read" not in cli(*place.options, "locks", "ls").err
 
 
@@ -174,7 +174,7 @@ def test_the_doctor_tells_programs_of_every_record(cli: Run, place: Place, hand:
     on(place, fill)
     spoil_all(hand)
     document: Any = cli(*place.options, "doctor", "--json").json
-    assert {(one["kind"], one["name"]) for one in document["unreadable"]} == {
+    assert {(record["kind"], record["name"]) for record in document["unreadable"]} == {
         *(("job", BAD), ("lock", "bad-lock"), ("replica", "bad-replica")),
         ("timer", "bad-timer"),
     }
@@ -189,10 +189,10 @@ def test_a_job_that_was_set_aside_is_shown_as_such(cli: Run, place: Place, hand:
     on(place, fill)
     hand.spoil_job(BAD)
     on(place, claim_all)
-    told = cli(*place.options, "jobs", "show", BAD)
-    assert told.code != 0
-    assert f"job {BAD} was set aside" in told.err
-    assert "Enqueue it again" in told.err
+    result = cli(*place.options, "jobs", "show", BAD)
+    assert result.code != 0
+    assert f"job {BAD} was set aside" in result.err
+    assert "Enqueue it again" in result.err
     _, findings = examined(cli, *place.options)
     assert BAD in findings["set aside"].detail
 
@@ -200,9 +200,9 @@ def test_a_job_that_was_set_aside_is_shown_as_such(cli: Run, place: Place, hand:
 def test_a_job_that_cannot_be_read_is_not_unknown(cli: Run, place: Place, hand: Hand):
     on(place, fill)
     hand.spoil_job(BAD)
-    told = cli(*place.options, "jobs", "show", BAD)
-    assert told.code != 0
-    assert f"job {BAD} cannot be read" in told.err
+    result = cli(*place.options, "jobs", "show", BAD)
+    assert result.code != 0
+    assert f"Cannot read job {BAD}" in result.err
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -214,32 +214,32 @@ def test_a_job_that_cannot_be_read_is_deleted(
     hand.spoil_job(BAD)
     if is_aside:
         on(place, claim_all)
-    told = cli(*place.options, "jobs", "show", BAD)
-    assert f"'tenure jobs delete {BAD}' removes it" in told.err
+    result = cli(*place.options, "jobs", "show", BAD)
+    assert f"'tenure jobs delete {BAD}' removes it" in result.err
     _, findings = examined(cli, *place.options)
     subject = "set aside" if is_aside else "unreadable job"
     assert "tenure jobs delete ID" in findings[subject].advice
-    told = cli(*place.options, "jobs", "delete", BAD if whole else BAD[-9:])
-    assert (told.code, told.out) == (0, f"Deleted {BAD}\n")
+    result = cli(*place.options, "jobs", "delete", BAD if whole else BAD[-9:])
+    assert (result.code, result.out) == (0, f"Deleted {BAD}\n")
     _, findings = examined(cli, *place.options)
     assert subject not in findings
-    told = cli(*place.options, "jobs", "delete", GOOD, "--json")
-    assert told.code == 2
-    assert told.json["jobs"] == [{"id": GOOD, "outcome": "unfinished"}]
-    assert "unreadable" not in told.json
+    result = cli(*place.options, "jobs", "delete", GOOD, "--json")
+    assert result.code == 2
+    assert result.json["jobs"] == [{"id": GOOD, "outcome": "unfinished"}]
+    assert "unreadable" not in result.json
 
 
 def test_a_job_on_a_replica_that_is_not_known_is_found(cli: Run, place: Place, hand: Hand):
     on(place, run_one)
     hand.forget_replica("lost-replica")
-    told = cli(*place.options, "jobs", "show", LOST)
-    assert told.code == 0
-    assert "tenure recover" in told.out
+    result = cli(*place.options, "jobs", "show", LOST)
+    assert result.code == 0
+    assert "tenure recover" in result.out
     _, findings = examined(cli, *place.options)
     assert findings["orphans"].level == "warning"
     assert LOST in findings["orphans"].detail
     document: Any = cli(*place.options, "doctor", "--json").json
-    assert [(one["id"], one["why"]) for one in document["stranded"]] == [(LOST, "orphan")]
+    assert [(job["id"], job["why"]) for job in document["stranded"]] == [(LOST, "orphan")]
     assert cli(*place.options, "recover").code == 0
     _, findings = examined(cli, *place.options)
     assert "orphans" not in findings
@@ -250,13 +250,13 @@ def test_a_lock_that_cannot_be_read_is_not_free(cli: Run, place: Place, hand: Ha
     hand.spoil_lock("bad-lock")
     advice = "'tenure locks release bad-lock --force'"
     for words in (("show", "bad-lock"), ("release", "bad-lock", "--all", "--yes")):
-        told = cli(*place.options, "locks", *words)
-        assert (told.code, told.out) == (2, "")
-        assert "'bad-lock' cannot be read" in told.err
-        assert advice in told.err
-    told = cli(*place.options, "locks", "ls", "bad")
-    assert (told.code, told.out) == (0, "No lock that can be read is held.\n")
-    assert "lock bad-lock" in told.err
+        result = cli(*place.options, "locks", *words)
+        assert (result.code, result.out) == (2, "")
+        assert "Cannot read 'bad-lock'" in result.err
+        assert advice in result.err
+    result = cli(*place.options, "locks", "ls", "bad")
+    assert (result.code, result.out) == (0, "No readable lock is held.\n")
+    assert "lock bad-lock" in result.err
     _, findings = examined(cli, *place.options)
     assert "tenure locks release NAME --force" in findings["unreadable lock"].advice
 
@@ -264,11 +264,11 @@ def test_a_lock_that_cannot_be_read_is_not_free(cli: Run, place: Place, hand: Ha
 def test_a_lock_that_cannot_be_read_is_removed_by_force(cli: Run, place: Place, hand: Hand):
     on(place, fill)
     hand.spoil_lock("bad-lock")
-    told = cli(*place.options, "locks", "release", "bad-lock", "--force", "--yes")
-    assert (told.code, told.out) == (0, "Removed bad-lock.\n")
+    result = cli(*place.options, "locks", "release", "bad-lock", "--force", "--yes")
+    assert (result.code, result.out) == (0, "Removed bad-lock.\n")
     assert "unreadable lock" not in examined(cli, *place.options)[1]
-    told = cli(*place.options, "locks", "release", "bad-lock", "--force", "--yes", "--json")
-    assert (told.code, told.json["removed"]) == (0, False)
+    result = cli(*place.options, "locks", "release", "bad-lock", "--force", "--yes", "--json")
+    assert (result.code, result.json["removed"]) == (0, False)
 
     async def take(store: Store) -> None:
         answer = await store.leases.acquire("bad-lock", holder="ben", limit=1, ttl=60, meta={})
@@ -280,9 +280,9 @@ def test_a_lock_that_cannot_be_read_is_removed_by_force(cli: Run, place: Place, 
 def test_force_is_not_for_a_lock_that_can_be_read(cli: Run, place: Place, hand: Hand):
     on(place, fill)
     hand.spoil_lock("bad-lock")
-    told = cli(*place.options, "locks", "release", "good-lock", "--force", "--yes")
-    assert told.code == 2
-    assert "--fence N, or --all" in told.err
+    result = cli(*place.options, "locks", "release", "good-lock", "--force", "--yes")
+    assert result.code == 2
+    assert "--fence N, or --all" in result.err
     assert "good-lock" in cli(*place.options, "locks", "ls").out
 
 
@@ -300,17 +300,17 @@ def test_all_releases_what_can_be_read_and_names_the_rest(cli: Run, place: Place
     else:
         change = "UPDATE tenure.lease SET ttl = 92233720368547758 WHERE namespace = %s AND key = %s"
         hand._unguarded("lease", f"{change} AND holder = 'ann'", "pool")
-    told = cli(*place.options, "locks", "release", "pool", "--all", "--yes")
-    assert told.code == 2
-    assert "of ben" in told.out
-    assert "'tenure locks release pool --force'" in told.err
-    told = cli(*place.options, "locks", "release", "pool", "--force", "--yes")
-    assert (told.code, told.out) == (0, "Removed pool.\n")
+    result = cli(*place.options, "locks", "release", "pool", "--all", "--yes")
+    assert result.code == 2
+    assert "of ben" in result.out
+    assert "'tenure locks release pool --force'" in result.err
+    result = cli(*place.options, "locks", "release", "pool", "--force", "--yes")
+    assert (result.code, result.out) == (0, "Removed pool.\n")
 
 
 def test_a_program_gets_a_document_and_nothing_else(shell: Run, place: Place, hand: Hand):
     on(place, fill)
     hand.spoil_lock("bad-lock")
-    told = shell(*place.options, "locks", "ls", "--json")
-    assert told.code == 0
-    assert told.json["unreadable"][0]["name"] == "bad-lock"
+    result = shell(*place.options, "locks", "ls", "--json")
+    assert result.code == 0
+    assert result.json["unreadable"][0]["name"] == "bad-lock"

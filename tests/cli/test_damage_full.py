@@ -5,7 +5,7 @@ import redis
 
 from tenure.stores.contract import Store
 from tests.cli.conftest import Place, Run
-from tests.cli.doctoring import examined
+from tests.cli.examination import examined
 from tests.cli.test_damage import BAD, GOOD, LISTS, fill, on, run_one, spoil_all
 from tests.rig.fixtures import PrivateValkey
 from tests.security.hands import Hand
@@ -53,7 +53,7 @@ def test_the_doctor_finds_damage_on_a_full_server(cli: Run, place: Place, damage
         assert findings[f"unreadable {kind}"].level == "warning", kind
     assert "jobs" not in findings
     document = cli(*place.options, "doctor", "--json").json
-    assert {(one["kind"], one["name"]) for one in document["unreadable"]} >= {
+    assert {(record["kind"], record["name"]) for record in document["unreadable"]} >= {
         *(("job", BAD), ("lock", "bad-lock"), ("replica", "bad-replica")),
         ("timer", "bad-timer"),
     }
@@ -63,15 +63,15 @@ def test_the_doctor_finds_damage_on_a_full_server(cli: Run, place: Place, damage
 def test_a_list_on_a_full_server_names_what_cannot_be_read(
     cli: Run, place: Place, damaged: Hand, words: tuple[str, ...], kind: str, bad: str, good: str
 ):
-    told = cli(*place.options, *words, "--json")
-    assert told.code == 0, told.err
-    assert good in told.out
-    names = {(one["kind"], one["name"]) for one in told.json["unreadable"]}
+    result = cli(*place.options, *words, "--json")
+    assert result.code == 0, result.err
+    assert good in result.out
+    names = {(record["kind"], record["name"]) for record in result.json["unreadable"]}
     assert (kind, bad) in names
     assert ("lock", "pool") not in names
 
 
 def test_a_damaged_job_is_deleted_on_a_full_server(cli: Run, place: Place, damaged: Hand):
-    told = cli(*place.options, "jobs", "delete", BAD, GOOD)
-    assert f"Deleted {BAD}" in told.out
+    result = cli(*place.options, "jobs", "delete", BAD, GOOD)
+    assert f"Deleted {BAD}" in result.out
     assert "unreadable job" not in examined(cli, *place.options)[1]

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.doctoring import Expected, check
+from tests.cli.examination import Expected, check
 
 
 @pytest.mark.parametrize(("grade", "code"), [("A", 2), ("B", 2), ("C", 2), ("D", 0)])
 def test_a_grade_can_be_required(cli: Run, grade: str, code: int):
-    told = cli("--url", "memory://", "doctor", "--require", grade)
-    assert told.code == code
-    assert ("this store has D" in told.out) == bool(code)
+    result = cli("--url", "memory://", "doctor", "--require", grade)
+    assert result.code == code
+    assert ("this store has D" in result.out) == bool(code)
 
 
 def test_strict_makes_warnings_count(cli: Run, tmp_path: Path):
@@ -40,9 +40,9 @@ def test_a_server_that_is_not_there(cli: Run, scheme: str, host: str):
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///tenure.db"])
 def test_a_fleet_can_be_required(cli: Run, monkeypatch: pytest.MonkeyPatch, url: str):
     assert cli("--url", url, "doctor", "--strict").code == 0
-    told = cli("--url", url, "doctor", "--scope", "fleet")
-    assert told.code == 2
-    assert "only, but scope='fleet' asks for a store that reaches all hosts" in told.out
+    result = cli("--url", url, "doctor", "--scope", "fleet")
+    assert result.code == 2
+    assert "only, but scope='fleet' asks for a store that reaches all hosts" in result.out
     monkeypatch.setenv("TENURE_SCOPE", "fleet")
     check(cli, url, Expected("error", "reach", "Name such a store in TENURE_URL."))
     monkeypatch.setenv("TENURE_SCOPE", "galaxy")
@@ -59,10 +59,10 @@ def test_a_url_for_others_is_a_warning_if_the_store_is_the_default(
     cli: Run, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("REDIS_URL", "redis://:secret@cache/0")
-    told = cli("doctor", "--strict")
-    assert told.code == 1
-    assert "REDIS_URL is set, but Tenure reads TENURE_URL only" in told.out
-    assert "secret" not in told.out
+    result = cli("doctor", "--strict")
+    assert result.code == 1
+    assert "REDIS_URL is set, but Tenure reads only TENURE_URL" in result.out
+    assert "secret" not in result.out
     assert cli("--url", "sqlite:///tenure.db", "doctor", "--strict").code == 0
 
 

@@ -12,7 +12,7 @@ from tenure.cli import target
 from tenure.stores.postgres import doctor, snapshots
 from tenure.stores.postgres.server import Server
 from tests.cli.conftest import Run
-from tests.cli.doctoring import Expected, ShiftedClock, check, examined
+from tests.cli.examination import Expected, ShiftedClock, check, examined
 from tests.rig.fixtures import Endpoint
 from tests.rig.pooler import Pooler
 from tests.rig.servers import Postgres, find_postgres
@@ -47,9 +47,9 @@ def plain_role(database: str, namespace: str) -> Iterator[str]:
 
 def test_a_good_postgres(cli: Run, database: str):
     cli("--url", database, "migrate")
-    told = cli("--url", database, "doctor", "--strict", "--require", "A")
-    assert told.code == 0
-    assert told.out.splitlines()[-1] == "All is well."
+    result = cli("--url", database, "doctor", "--strict", "--require", "A")
+    assert result.code == 0
+    assert result.out.splitlines()[-1] == "No problems."
 
 
 def test_postgres_without_fsync(cli: Run, postgres_server: Endpoint):
@@ -137,8 +137,8 @@ def test_connections_nearly_used_up(cli: Run, database: str, number: int, level:
         crowd = [await connected(database) for _ in range(number)]
         expected = Expected(level, subject, "Raise max_connections")
         await asyncio.to_thread(check, cli, database, expected)
-        for one in crowd:
-            await one.close()
+        for connection in crowd:
+            await connection.close()
 
     asyncio.run(crowd())
 

@@ -7,7 +7,7 @@ from tenure.cli import target
 from tenure.stores.redis.doctor import judge
 from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.cli.conftest import Run
-from tests.cli.doctoring import Expected, ShiftedClock, check, examined
+from tests.cli.examination import Expected, ShiftedClock, check, examined
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.waiting import wait_until
 
@@ -70,12 +70,12 @@ def test_a_user_with_few_rights(
 def test_a_good_valkey(cli: Run, private_valkey: PrivateValkey):
     url = private_valkey().url
     cli("--url", url, "migrate")
-    told = cli("--url", url, "doctor", "--strict", "--require", "B")
-    assert told.code == 0
-    assert told.out.splitlines()[-1] == "All is well."
+    result = cli("--url", url, "doctor", "--strict", "--require", "B")
+    assert result.code == 0
+    assert result.out.splitlines()[-1] == "No problems."
     document = cli("--url", url, "doctor", "--json").json
     assert (document["grade"], document["scope"], document["level"]) == ("B", "fleet", "ok")
-    subjects = {one["subject"] for one in document["findings"]}
+    subjects = {finding["subject"] for finding in document["findings"]}
     assert {"store", "server", "grade", "scope", "clock", "role", "format"} <= subjects
 
 
@@ -110,8 +110,8 @@ def test_a_wrong_password(cli: Run, private_valkey: PrivateValkey):
     wrong = server.url.replace("right", "wrong")
     expected = Expected("error", "log-in", "Check the user and the password in the URL.")
     check(cli, wrong, expected)
-    told = cli("--url", wrong, "doctor")
-    assert "wrong" not in told.out + told.err
+    result = cli("--url", wrong, "doctor")
+    assert "wrong" not in result.out + result.err
     check(cli, server.url.replace(":right@", ""), expected)
 
 
@@ -137,10 +137,12 @@ def test_a_format_from_the_future_on_valkey(cli: Run, private_valkey: PrivateVal
 )
 def test_servers_that_cannot_be_had_here(facts: dict[str, str], expected: Expected):
     good = {"redis_version": "7.2.4", "aof_enabled": "1", "maxmemory_policy": "noeviction"}
-    findings = {one.subject: one for one in judge({**good, **facts}, {"appendfsync": "always"})}
-    found = findings[expected.subject]
-    assert found.level == expected.level
-    assert expected.words in f"{found.detail}. {found.advice}"
+    findings = {
+        finding.subject: finding for finding in judge({**good, **facts}, {"appendfsync": "always"})
+    }
+    finding = findings[expected.subject]
+    assert finding.level == expected.level
+    assert expected.words in f"{finding.detail}. {finding.advice}"
 
 
 def test_a_clock_that_is_off(cli: Run, valkey_server: Endpoint, monkeypatch: pytest.MonkeyPatch):

@@ -14,7 +14,7 @@ from tenure.core.clock import SystemClock
 from tenure.stores.sqlite import doctor, mounts
 from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
-from tests.cli.doctoring import Expected, check, examined
+from tests.cli.examination import Expected, check, examined
 from tests.rig.mounting import told_mounts
 from tests.rig.servers.installation import unprivileged
 from tests.rig.spawn import run as run_as
@@ -97,7 +97,7 @@ SQLITES: list[tuple[Callable[[Path], Path], Expected]] = [
 
 
 @pytest.mark.parametrize(
-    ("spoil", "expected"), SQLITES, ids=lambda one: getattr(one, "__name__", "")
+    ("spoil", "expected"), SQLITES, ids=lambda value: getattr(value, "__name__", "")
 )
 def test_a_bad_sqlite_file(
     cli: Run, tmp_path: Path, spoil: Callable[[Path], Path], expected: Expected

@@ -17,18 +17,18 @@ def by_subject(findings: list[Finding]) -> dict[str, Finding]:
 
 
 async def test_the_facts_are_told_by_every_store(store: Store):
-    found = by_subject(await store.examine())
-    assert set(found) >= FACTS
-    assert found["grade"].detail.startswith(f"{store.traits.grade.name}, ")
-    assert store.namespace in found["store"].detail
-    assert {found[fact].level for fact in FACTS - {"scope"}} == {"ok"}
+    findings = by_subject(await store.examine())
+    assert set(findings) >= FACTS
+    assert findings["grade"].detail.startswith(f"{store.traits.grade.name}, ")
+    assert store.namespace in findings["store"].detail
+    assert {findings[fact].level for fact in FACTS - {"scope"}} == {"ok"}
 
 
 async def test_a_store_that_is_not_open_is_examined_as_well(real_world: World):
     opened, unopened = await real_world.store(), real_world.unopened()
-    found = by_subject(await unopened.examine())
-    assert {one: finding.level for one, finding in found.items()} == {
-        one: finding.level for one, finding in by_subject(await opened.examine()).items()
+    findings = by_subject(await unopened.examine())
+    assert {subject: finding.level for subject, finding in findings.items()} == {
+        subject: finding.level for subject, finding in by_subject(await opened.examine()).items()
     }
     assert unopened.traits.grade is opened.traits.grade
     await unopened.open()
@@ -44,8 +44,8 @@ async def test_examining_does_not_set_a_store_up(blank_world: World):
 async def test_a_faulty_store_passes_it_on(store: Store):
     faults = Faults()
     faulty = FaultyStore(store, faults)
-    assert [one.subject for one in await faulty.examine()] == [
-        one.subject for one in await store.examine()
+    assert [finding.subject for finding in await faulty.examine()] == [
+        finding.subject for finding in await store.examine()
     ]
     assert faults.calls["examine"] == 1
 

@@ -96,8 +96,8 @@ def test_a_good_redis():
 def test_facts_of_a_redis(
     info: dict[str, str], settings: dict[str, str], subject: str, expected: str | None
 ):
-    found = judged(GOOD | info, SETTINGS | settings).get(subject)
-    assert found is None if expected is None else (found or "").startswith(expected)
+    finding = judged(GOOD | info, SETTINGS | settings).get(subject)
+    assert finding is None if expected is None else (finding or "").startswith(expected)
 
 
 def test_a_url_that_follows_the_namespace_needs_no_advice_about_clusters():
@@ -274,13 +274,13 @@ def test_what_a_commit_survives(facts: Any, level: str, words: str):
     [(0, 0, None), (0, 2, "ok: 2 attached, sync"), (1, 2, "note: 2 attached, 1 of them not sync")],
 )
 def test_standbys(lagging: int, standbys: int, expected: str | None):
-    found = [
+    findings = [
         f"{finding.level}: {finding.detail}"
         for finding in doctor._replication(
             server(lagging_standbys=lagging), more(standbys=standbys)
         )
     ]
-    assert found == [] if expected is None else found[0].startswith(expected)
+    assert findings == [] if expected is None else findings[0].startswith(expected)
 
 
 @pytest.mark.parametrize(("used", "level"), [(79, "ok"), (80, "warning"), (100, "warning")])

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import JobNotFound
 from tests.cli.conftest import Place, Run
-from tests.cli.jobbing import NOWHERE, Shop, shop_at, work_without_tasks
+from tests.cli.shop import NOWHERE, Shop, shop_at, work_without_tasks
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def shop(place: Place) -> Iterator[Shop]:
 def test_ls_lists_the_newest_first(cli: Run, place: Place, shop: Shop):
     job = shop.sync.enqueue(shop.resize.request("cat.png"))
     late = shop.sync.enqueue(shop.send.using(delay="2h").request(7))
-    told = cli(*place.options, "jobs", "ls")
-    assert told.code == 0
-    header, second, first = told.out.splitlines()
-    assert header.split() == ["ID", "TASK", "QUEUE", "STATE", "AGE", "ABOUT"]
+    result = cli(*place.options, "jobs", "ls")
+    assert result.code == 0
+    header, second, first = result.out.splitlines()
+    assert header.split() == ["ID", "TASK", "QUEUE", "STATE", "AGE", "DETAILS"]
     assert first.split()[:4] == [job.id, "resize", "default", "waiting"]
     assert second.split()[:4] == [late.id, "send", "mail", "waiting"]
     assert re.search(r"\ds +due in (2h|1h 59m)$", second)
-    assert f"(from --url), namespace {place.namespace}" in told.err
+    assert f"(from --url), namespace {place.namespace}" in result.err
 
 
 def test_ls_says_what_is_most_worth_knowing(cli: Run, place: Place, shop: Shop):
@@ -44,8 +44,8 @@ def test_ls_says_what_is_most_worth_knowing(cli: Run, place: Place, shop: Shop):
     shop.settle(claimed[good.id], "succeeded", result=b"800")
     shop.fail(claimed[bad.id], "no such file")
 
-    state, _, said = about(good)
-    assert (state, re.fullmatch(r"took \d+ms|took \d\.\ds", said) is not None) == (
+    state, _, words = about(good)
+    assert (state, re.fullmatch(r"took \d+ms|took \d\.\ds", words) is not None) == (
         "succeeded",
         True,
     )
@@ -67,7 +67,7 @@ def test_ls_says_that_no_worker_knows_the_task(cli: Run, place: Place, shop: Sho
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "matching"),
     [
         ((), "abcd"),
         (("--state", "running"), "bc"),
@@ -79,7 +79,7 @@ def test_ls_says_that_no_worker_knows_the_task(cli: Run, place: Place, shop: Sho
         (("--limit", "1", "--all"), "abcd"),
     ],
 )
-def test_ls_finds_what_fits(cli: Run, place: Place, shop: Shop, options, found: str):
+def test_ls_finds_what_fits(cli: Run, place: Place, shop: Shop, options, matching: str):
     later = {"delay": "1h"}
     jobs = shop.sync.enqueue_many(
         [
@@ -93,12 +93,12 @@ def test_ls_finds_what_fits(cli: Run, place: Place, shop: Shop, options, found: 
     letters = {job.id: letter for job, letter in zip(jobs, letters_of(jobs), strict=True)}
     shop.claim()
     document = cli(*place.options, "jobs", "ls", *options, "--json").json
-    listed = [letters[one["id"]] for one in document["jobs"]]
+    listed = [letters[job["id"]] for job in document["jobs"]]
     if "--limit" in options and "--all" not in options:
         assert len(listed) == 2
         assert document["cursor"] is not None
     else:
-        assert sorted(listed) == list(found)
+        assert sorted(listed) == list(matching)
         assert document["cursor"] is None
 
 
@@ -111,15 +111,15 @@ def letters_of(jobs) -> Iterator[str]:
 
 def test_ls_goes_on_where_it_ended(cli: Run, place: Place, shop: Shop):
     jobs = shop.sync.enqueue_many([shop.resize.request(str(number)) for number in range(5)])
-    found, cursor = [], ()
+    ids, cursor = [], ()
     for _ in range(3):
         document = cli(*place.options, "jobs", "ls", "--limit", "2", *cursor, "--json").json
-        found += [one["id"] for one in document["jobs"]]
+        ids += [job["id"] for job in document["jobs"]]
         cursor = ("--cursor", document["cursor"] or "")
     assert document["cursor"] is None
-    assert found == sorted((job.id for job in jobs), reverse=True)
-    told = cli(*place.options, "jobs", "ls", "--limit", "2")
-    assert re.search(r"go on with --cursor \S+, or use --all", told.err)
+    assert ids == sorted((job.id for job in jobs), reverse=True)
+    result = cli(*place.options, "jobs", "ls", "--limit", "2")
+    assert re.search(r"use --cursor \S+, or --all", result.err)
 
 
 def test_ls_of_many_takes_several_pages(cli: Run, place: Place, shop: Shop):
@@ -130,7 +130,7 @@ def test_ls_of_many_takes_several_pages(cli: Run, place: Place, shop: Shop):
 
 def test_ls_of_nothing_says_so(cli: Run, place: Place):
     assert cli(*place.options, "jobs", "ls").out == "There are no jobs.\n"
-    assert cli(*place.options, "jobs", "ls", "--task", "x").out == "No job fits.\n"
+    assert cli(*place.options, "jobs", "ls", "--task", "x").out == "No job matches.\n"
     assert cli(*place.options, "jobs", "ls", "--json").json == {
         "store": place.url,
         "namespace": place.namespace,
@@ -152,24 +152,24 @@ def test_show_tells_all(cli: Run, place: Place, shop: Shop):
     [record] = shop.claim()
     trace = 'Traceback (most recent call last):\n  File "shop.py", line 7\nValueError: bad'
     shop.fail(record, "bad", trace)
-    told = cli(*place.options, "jobs", "show", job.id)
-    assert told.code == 0
-    assert told.out.startswith(f"send  {job.id}  failed\n")
+    result = cli(*place.options, "jobs", "show", job.id)
+    assert result.code == 0
+    assert result.out.startswith(f"send  {job.id}  failed\n")
     for fact in (
         "queue       mail, priority 2",
         "tags        a, b",
         'arguments   {"user": 7}',
         "attempts    1 (1 failed)",
-        "timeout     30s an attempt",
+        "timeout     30s per attempt",
         "reason      error",
         "error       ValueError: bad",
     ):
-        assert f"\n{fact}\n" in told.out
-    assert re.search(r"\ncreated +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d\.\ds ago\n", told.out)
-    assert re.search(r"\nkept +until \d{4}-.* UTC, ", told.out)
+        assert f"\n{fact}\n" in result.out
+    assert re.search(r"\ncreated +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d\.\ds ago\n", result.out)
+    assert re.search(r"\nkept +until \d{4}-.* UTC, ", result.out)
     line = r"\nattempt 1   \d{4}-.* UTC, \d\.\ds ago, on web-1: failed after 2ms\n"
-    assert re.search(line, told.out)
-    assert told.out.endswith(f"\n\n{trace}\n")
+    assert re.search(line, result.out)
+    assert result.out.endswith(f"\n\n{trace}\n")
 
 
 def test_show_as_a_document(cli: Run, place: Place, shop: Shop):
@@ -199,12 +199,12 @@ def test_a_result_that_cannot_be_had_is_explained(cli: Run, place: Place, shop: 
 
 @pytest.mark.parametrize("unknown", [NOWHERE, "nonsense", "'; DROP TABLE job"])
 def test_what_is_not_there_is_told(cli: Run, place: Place, unknown: str):
-    told = cli(*place.options, "jobs", "show", unknown)
-    assert (told.code, told.out) == (2, "")
-    assert f"there is no job {unknown}." in told.err
+    result = cli(*place.options, "jobs", "show", unknown)
+    assert (result.code, result.out) == (2, "")
+    assert f"there is no job {unknown}." in result.err
     for command in ("cancel", "requeue", "delete"):
-        told = cli(*place.options, "jobs", command, unknown)
-        assert (told.code, told.out) == (2, f"There is no job {unknown}\n")
+        result = cli(*place.options, "jobs", command, unknown)
+        assert (result.code, result.out) == (2, f"There is no job {unknown}\n")
         document = cli(*place.options, "jobs", command, unknown, "--json").json
         assert document["jobs"] == [{"id": unknown, "outcome": "not found"}]
 
@@ -215,18 +215,18 @@ def test_cancel_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
     shop.settle(claimed[done.id], "succeeded", result=b"1")
     waiting = shop.sync.enqueue(shop.resize.request("c"))
     ids = (waiting.id, running.id, done.id)
-    told = cli(*place.options, "jobs", "cancel", *ids, "--reason", "sent twice")
-    assert told.code == 0
-    assert told.out.splitlines() == [
+    result = cli(*place.options, "jobs", "cancel", *ids, "--reason", "sent twice")
+    assert result.code == 0
+    assert result.out.splitlines() == [
         f"Cancelled {waiting.id}",
-        f"Told to stop {running.id}",
-        f"Had finished already: {done.id}",
+        f"Asked to stop: {running.id}",
+        f"Already finished: {done.id}",
     ]
     assert (waiting.refresh().state, waiting.reason) == ("cancelled", "sent twice")
     assert running.refresh().record.cancelling
     document = cli(*place.options, "jobs", "cancel", *ids, NOWHERE, "--json")
     assert document.code == 2
-    outcomes = [one["outcome"] for one in document.json["jobs"]]
+    outcomes = [job["outcome"] for job in document.json["jobs"]]
     assert outcomes == ["finished", "requested", "finished", "not found"]
 
 
@@ -235,18 +235,18 @@ def test_delete_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
     claimed = {record.id: record for record in shop.claim()}
     shop.settle(claimed[done.id], "succeeded", result=b"1")
     waiting = shop.sync.enqueue(shop.resize.request("c"))
-    told = cli(*place.options, "jobs", "delete", done.id, running.id, waiting.id)
-    assert told.code == 2
-    assert told.out.splitlines() == [
+    result = cli(*place.options, "jobs", "delete", done.id, running.id, waiting.id)
+    assert result.code == 2
+    assert result.out.splitlines() == [
         f"Deleted {done.id}",
-        f"Has not finished, so it stays; first use 'tenure jobs cancel': {running.id}",
-        f"Has not finished, so it stays; first use 'tenure jobs cancel': {waiting.id}",
+        f"Not finished, so not deleted; first use 'tenure jobs cancel': {running.id}",
+        f"Not finished, so not deleted; first use 'tenure jobs cancel': {waiting.id}",
     ]
     with pytest.raises(JobNotFound):
         done.refresh()
     assert (running.refresh().state, waiting.refresh().state) == ("running", "waiting")
-    told = cli(*place.options, "jobs", "delete", done.id)
-    assert (told.code, told.out) == (2, f"There is no job {done.id}\n")
+    result = cli(*place.options, "jobs", "delete", done.id)
+    assert (result.code, result.out) == (2, f"There is no job {done.id}\n")
 
 
 def test_delete_takes_finished_jobs_that_fit(cli: Run, place: Place, shop: Shop):
@@ -255,8 +255,8 @@ def test_delete_takes_finished_jobs_that_fit(cli: Run, place: Place, shop: Shop)
     shop.settle(claimed[jobs[0].id], "succeeded", result=b"1")
     shop.settle(claimed[jobs[1].id], "cancelled")
     waiting = shop.sync.enqueue(shop.resize.request("d"))
-    told = cli(*place.options, "jobs", "delete", "--task", shop.resize.name, "--yes")
-    assert (told.code, told.out) == (0, "Deleted 2 jobs.\n")
+    result = cli(*place.options, "jobs", "delete", "--task", shop.resize.name, "--yes")
+    assert (result.code, result.out) == (0, "Deleted 2 jobs.\n")
     kept = {job.id for job in shop.sync.jobs()}
     assert kept == {jobs[2].id, waiting.id}
 
@@ -268,23 +268,23 @@ def test_requeue_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
     unique.cancel()
     taken = shop.sync.enqueue(once.request("cat.png"))
     assert taken.is_new
-    told = cli(*place.options, "jobs", "requeue", done.id, unique.id, taken.id)
-    assert told.code == 2
-    assert told.out.splitlines() == [
+    result = cli(*place.options, "jobs", "requeue", done.id, unique.id, taken.id)
+    assert result.code == 2
+    assert result.out.splitlines() == [
         f"Requeued {done.id}",
         f"Another job has its unique key by now: {unique.id}",
-        f"Has not finished, so it cannot be requeued: {taken.id}",
+        f"Not finished, so it cannot be requeued: {taken.id}",
     ]
     assert done.refresh().state == "waiting"
     done.cancel()
-    told = cli(*place.options, "jobs", "requeue", done.id)
-    assert (told.code, told.out) == (0, f"Requeued {done.id}\n")
+    result = cli(*place.options, "jobs", "requeue", done.id)
+    assert (result.code, result.out) == (0, f"Requeued {done.id}\n")
 
 
 def test_many_ids_are_done_in_slices(cli: Run, place: Place, shop: Shop):
     jobs = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(230)])
     document = cli(*place.options, "jobs", "cancel", *(job.id for job in jobs), "--json").json
-    assert {one["outcome"] for one in document["jobs"]} == {"cancelled"}
+    assert {job["outcome"] for job in document["jobs"]} == {"cancelled"}
     assert shop.sync.queues() == []
 
 
@@ -294,8 +294,8 @@ def test_texts_of_jobs_cannot_steer_the_terminal(cli: Run, place: Place, shop: S
     [record] = shop.claim()
     shop.fail(record, evil, f"Traceback:\n{evil}\x07")
     for command in (["ls"], ["show", job.id], ["show", job.id, "--json"]):
-        told = cli(*place.options, "jobs", *command)
-        assert not {"\x1b", "\r", "\x07", "\u202e"} & set(told.out)
+        result = cli(*place.options, "jobs", *command)
+        assert not {"\x1b", "\r", "\x07", "\u202e"} & set(result.out)
 
 
 def test_arguments_that_are_not_json_do_not_end_the_command(cli: Run, place: Place, shop: Shop):
@@ -309,5 +309,5 @@ def test_arguments_that_are_not_json_do_not_end_the_command(cli: Run, place: Pla
 
 
 def test_a_wrong_state_is_refused(cli: Run, place: Place):
-    told = cli(*place.options, "jobs", "ls", "--state", "lost", "--json")
-    assert (told.code, told.json["kind"]) == (2, "UsageError")
+    result = cli(*place.options, "jobs", "ls", "--state", "lost", "--json")
+    assert (result.code, result.json["kind"]) == (2, "UsageError")

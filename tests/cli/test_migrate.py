@@ -18,8 +18,8 @@ def test_migrating_is_seen_by_checks(cli: Run, family: str, options: tuple[str, 
         assert before.code == 2
         assert before.err.splitlines()[-1].startswith("Error: ")
         assert cli(*options, "migrate").out == "The format was brought up to date.\n"
-    told = cli(*options, "migrate", "--check")
-    assert (told.code, told.out) == (0, "The format is up to date.\n")
+    result = cli(*options, "migrate", "--check")
+    assert (result.code, result.out) == (0, "The format is up to date.\n")
     document = cli(*options, "migrate", "--json").json
     assert document == {"store": options[1], "namespace": options[3], "changed": False}
 

@@ -7,7 +7,7 @@ import pytest
 from tenure.app import engine_of
 from tests.cli.clockwork import Clockwork, clockwork_at
 from tests.cli.conftest import Place
-from tests.cli.jobbing import Shop, shop_at
+from tests.cli.shop import Shop, shop_at
 from tests.cli.terminal import on_a_terminal, plain
 
 ID = "01a1e141-50eb-7000-b594-7657615a0122"
@@ -42,7 +42,7 @@ def test_jobs(file_place: Place, shop: Shop, columns: int):
     shop.sync.enqueue(task.request("a"))
     shop.fail(shop.claim("web-1", ("a queue with a long name",))[0], "x " * 60)
     header, row = table(file_place, "jobs", "ls", columns=columns, begins="ID")
-    assert {"ID", "TASK", "STATE", "ABOUT"} <= set(header.split())
+    assert {"ID", "TASK", "STATE", "DETAILS"} <= set(header.split())
     assert "failed" in row
     assert "Value" in row
 
@@ -62,8 +62,8 @@ def test_replicas(file_place: Place, shop: Shop, columns: int):
     host = "web-7d9f8c6b5-x2x8z.shop.example.org"
     store = engine_of(shop.sync._app).store
     shop.sync._portal().call(store.jobs.beat([ID], ttl=600, meta={"host": host, "pid": "471147"}))
-    header, row = table(file_place, "replicas", columns=columns, begins="REPLICA")
-    assert {"REPLICA", "PROCESS", "STATE", "JOBS"} <= set(header.split())
+    header, row = table(file_place, "replicas", "ls", columns=columns, begins="ID")
+    assert {"ID", "PROCESS", "STATE", "JOBS"} <= set(header.split())
     assert "alive" in row
     assert ID[-6:] in row
 
@@ -71,8 +71,8 @@ def test_replicas(file_place: Place, shop: Shop, columns: int):
 def test_queues(file_place: Place, shop: Shop):
     task = shop.resize.using(queue="a queue with a very long name of its own")
     shop.sync.enqueue(task.request("a"))
-    header, row = table(file_place, "queues", begins="QUEUE")
-    assert header.split() == ["QUEUE", "WAITING", "RUNNING", "OLDEST", "PAUSED"]
+    header, row = table(file_place, "queues", "ls", begins="NAME")
+    assert header.split() == ["NAME", "WAITING", "RUNNING", "OLDEST", "PAUSED"]
     assert row.startswith("a queue")
 
 
@@ -82,10 +82,10 @@ def test_next_ticks_are_shown_in_the_zone_of_the_timer(
 ):
     work.register()
     command = ("timers", "next", "weekly", "--number", "60")
-    header, *found = table(file_place, *command, columns=columns, begins="UTC")
+    header, *rows = table(file_place, *command, columns=columns, begins="UTC")
     assert header.split() == ["UTC", "Europe/Berlin", "IN"]
     # At six o'clock in Berlin, in winter and in summer.
-    assert {line.count("06:00:00") for line in found} == {1}
-    assert len({line.split()[2][:2] for line in found}) == 2
+    assert {line.count("06:00:00") for line in rows} == {1}
+    assert len({line.split()[2][:2] for line in rows}) == 2
     header, *_ = table(file_place, "timers", "next", "sweep", columns=columns, begins="UTC")
     assert header.split() == ["UTC", "IN"]

@@ -74,34 +74,34 @@ def python(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProc
 
 
 def test_everything_can_be_imported(tmp_path: Path):
-    told = python(EVERY_MODULE, tmp_path)
-    assert (told.returncode, told.stderr) == (0, "")
+    result = python(EVERY_MODULE, tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_locks_and_jobs_work_on_sqlite(tmp_path: Path):
-    told = python(LOCKS_AND_JOBS, tmp_path)
-    assert (told.returncode, told.stdout) == (0, "7 12\nTrue\n"), told.stderr
+    result = python(LOCKS_AND_JOBS, tmp_path)
+    assert (result.returncode, result.stdout) == (0, "7 12\nTrue\n"), result.stderr
 
 
 def test_commands_that_look_at_a_store_work(tmp_path: Path):
     for command in (["migrate"], ["locks", "ls"], ["jobs", "ls"], ["timers", "ls"], ["doctor"]):
-        told = python(COMMAND, tmp_path, "--url", "sqlite:///service.db", *command)
-        assert told.returncode == 0, told.stderr
+        result = python(COMMAND, tmp_path, "--url", "sqlite:///service.db", *command)
+        assert result.returncode == 0, result.stderr
 
 
 def test_a_supervisor_says_that_it_needs_unix_and_what_to_do(tmp_path: Path):
     (tmp_path / "shop.py").write_text(
         'import tenure\napp = tenure.Tenure("sqlite:///service.db")\n'
     )
-    told = python(COMMAND, tmp_path, "worker", "shop:app")
-    assert told.returncode == 2
-    assert "needs Linux, macOS or another Unix" in told.stderr
-    assert "app.run_worker()" in told.stderr
-    assert "Traceback" not in told.stderr
+    result = python(COMMAND, tmp_path, "worker", "shop:app")
+    assert result.returncode == 2
+    assert "needs Linux, macOS or another Unix" in result.stderr
+    assert "app.run_worker()" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_ping_says_that_it_needs_unix(tmp_path: Path):
-    told = python(COMMAND, tmp_path, "ping", "--health", "here")
-    assert told.returncode == 1
-    assert "Unix" in told.stderr
-    assert "Traceback" not in told.stderr
+    result = python(COMMAND, tmp_path, "ping", "--health", "here")
+    assert result.returncode == 1
+    assert "Unix" in result.stderr
+    assert "Traceback" not in result.stderr

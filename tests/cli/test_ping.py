@@ -34,20 +34,20 @@ def answering(tmp_path: Path) -> Iterator[Answering]:
     listener = socket.socket(socket.AF_UNIX)
     path = tmp_path / "health"
 
-    def answer(said: bytes) -> None:
+    def answer(reply: bytes) -> None:
         while True:
             try:
                 line, _ = listener.accept()
             except OSError:
                 return
             with closing(line):
-                line.sendall(said)
+                line.sendall(reply)
 
-    def start(said: bytes | None) -> Path:
+    def start(reply: bytes | None) -> Path:
         listener.bind(os.fspath(path))
         listener.listen()
-        if said is not None:
-            threading.Thread(target=answer, args=(said,), daemon=True).start()
+        if reply is not None:
+            threading.Thread(target=answer, args=(reply,), daemon=True).start()
         return path
 
     yield start
@@ -85,8 +85,8 @@ def test_it_asks_whether_a_worker_lives_or_also_works(
 @pytest.mark.parametrize("children", [[], [{**CHILD, "age_seconds": 0.02, "running": 0}]])
 def test_no_age_is_told_where_there_is_none(cli: Run, answering: Answering, children: list[Any]):
     path = answering(told_by({**STATUS, "ready": False, "children": children}))
-    told = cli("ping", "--health", path)
-    assert told.out.endswith(f"worker processes: {len(children)}; running jobs: 0\n")
+    result = cli("ping", "--health", path)
+    assert result.out.endswith(f"worker processes: {len(children)}; running jobs: 0\n")
 
 
 def test_with_json_it_hands_on_what_the_worker_says(cli: Run, answering: Answering):
@@ -102,31 +102,31 @@ def test_the_path_may_stand_in_the_environment(
 
 def test_without_a_path_it_asks_for_one(cli: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TENURE_HEALTH", raising=False)
-    told = cli("ping")
-    assert told.code == 2
-    assert "--health PATH, or TENURE_HEALTH." in told.err
+    result = cli("ping")
+    assert result.code == 2
+    assert "--health PATH, or TENURE_HEALTH." in result.err
 
 
 def test_where_no_worker_is_it_ends_with_1(cli: Run, tmp_path: Path):
-    told = cli("ping", "--health", tmp_path / "health")
-    assert (told.code, told.out) == (1, "")
-    assert told.err.endswith("health: No such file or directory.\n")
-    told = cli("ping", "--json", "--health", tmp_path / "health")
-    assert told.code == 1
-    assert told.json["kind"] == "NoAnswer"
+    result = cli("ping", "--health", tmp_path / "health")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.endswith("health: No such file or directory.\n")
+    result = cli("ping", "--json", "--health", tmp_path / "health")
+    assert result.code == 1
+    assert result.json["kind"] == "NoAnswer"
 
 
 def test_a_worker_that_says_nothing_is_not_waited_for(cli: Run, answering: Answering):
-    told = cli("ping", "--health", answering(None), "--timeout", "100ms")
-    assert told.code == 1
-    assert told.err.endswith("health: timed out.\n")
+    result = cli("ping", "--health", answering(None), "--timeout", "100ms")
+    assert result.code == 1
+    assert result.err.endswith("health: timed out.\n")
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n", b"[1]"])
-def test_something_else_is_no_worker(cli: Run, answering: Answering, said: bytes):
-    told = cli("ping", "--health", answering(said))
-    assert told.code == 1
-    assert told.err.endswith("health: what answers there is no worker.\n")
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n", b"[1]"])
+def test_something_else_is_no_worker(cli: Run, answering: Answering, reply: bytes):
+    result = cli("ping", "--health", answering(reply))
+    assert result.code == 1
+    assert result.err.endswith("health: what answers there is no worker.\n")
 
 
 MODULE = """

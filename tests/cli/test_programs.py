@@ -15,12 +15,12 @@ def test_every_command_runs_as_a_program(shell: Run, place: Place):
             checked = pool.submit(shell, *place.options, "migrate", "--check")
             examined = pool.submit(shell, *place.options, "doctor", "--json")
             jobs = pool.submit(shell, *place.options, "jobs", "ls")
-            queues = pool.submit(shell, *place.options, "queues")
-            replicas = pool.submit(shell, *place.options, "replicas", "--json")
+            queues = pool.submit(shell, *place.options, "queues", "ls")
+            replicas = pool.submit(shell, *place.options, "replicas", "ls", "--json")
             recovered = pool.submit(shell, *place.options, "recover")
             pruned = pool.submit(shell, *place.options, "prune")
             timers = pool.submit(shell, *place.options, "timers", "ls", "--json")
-        released = shell(*place.options, "locks", "release", "invoice:42", "--all", given="y\n")
+        released = shell(*place.options, "locks", "release", "invoice:42", "--all", answer="y\n")
         assert app.locks() == []
         hold.release()
     assert "invoice:42" in listed.result().out
@@ -29,11 +29,13 @@ def test_every_command_runs_as_a_program(shell: Run, place: Place):
     assert examined.result().json["namespace"] == place.namespace
     assert f"Released invoice:42, fence {hold.fence}" in released.out
     assert jobs.result().out == "There are no jobs.\n"
-    assert queues.result().out == "No job waits or runs, and no queue is paused.\n"
+    assert queues.result().out == "No queue has unfinished jobs or is paused.\n"
     assert replicas.result().json["replicas"] == []
     assert recovered.result().out == "Nothing to recover.\n"
     assert pruned.result().out == "Nothing to remove.\n"
     assert timers.result().json["timers"] == []
-    locks = [told.result().code for told in (listed, shown, checked, examined)]
-    others = [told.result().code for told in (jobs, queues, replicas, recovered, pruned, timers)]
+    locks = [future.result().code for future in (listed, shown, checked, examined)]
+    others = [
+        future.result().code for future in (jobs, queues, replicas, recovered, pruned, timers)
+    ]
     assert {*locks, *others, released.code} == {0}

@@ -1,12 +1,13 @@
-"""`tenure queues`, `replicas`, `recover`, `prune`, on every store."""
+"""`tenure queues`, `replicas ls`, `recover`, `prune`, on every store."""
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
 from tests.cli.conftest import Place, Run
-from tests.cli.jobbing import Shop, shop_at
+from tests.cli.shop import Shop, shop_at
 from tests.rig.waiting import wait_until
 
 
@@ -17,26 +18,25 @@ def shop(place: Place) -> Iterator[Shop]:
 
 
 def test_queues_say_how_they_stand(cli: Run, place: Place, shop: Shop):
-    assert cli(*place.options, "queues").out == "No job waits or runs, and no queue is paused.\n"
+    assert cli(*place.options, "queues", "ls").out == "No queue has unfinished jobs or is paused.\n"
     shop.sync.enqueue(shop.send.request(1))
     shop.claim()
     shop.sync.enqueue_many([shop.resize.request("a"), shop.resize.using(delay=99).request("b")])
-    told = cli(*place.options, "queues")
-    assert told.code == 0
-    header, default, mail = told.out.splitlines()
-    assert header.split() == ["QUEUE", "WAITING", "RUNNING", "OLDEST", "PAUSED"]
+    result = cli(*place.options, "queues", "ls")
+    assert result.code == 0
+    header, default, mail = result.out.splitlines()
+    assert header.split() == ["NAME", "WAITING", "RUNNING", "OLDEST", "PAUSED"]
     assert re.fullmatch(r"default +2 +0 +\d\.\ds", default)
     assert re.fullmatch(r"mail +0 +1", mail)
-    first, second = cli(*place.options, "queues", "--json").json["queues"]
-    assert (first["queue"], first["waiting"], first["running"]) == ("default", 2, 0)
+    first, second = cli(*place.options, "queues", "ls", "--json").json["queues"]
+    assert (first["name"], first["waiting"], first["running"]) == ("default", 2, 0)
     assert 0 <= first["oldest"] < 60
     assert second == {
-        "queue": "mail",
+        "name": "mail",
         "waiting": 0,
         "running": 1,
         "oldest": None,
-        "paused": False,
-        "paused_for": None,
+        "pause": None,
     }
 
 
@@ -46,27 +46,28 @@ def test_a_queue_can_be_paused_and_resumed(cli: Run, place: Place, shop: Shop):
     )
     [counts] = shop.sync.queues()
     assert counts.paused_for == float("inf")
-    assert cli(*place.options, "queues").out.splitlines()[1].endswith("until resumed")
-    [listed] = cli(*place.options, "queues", "--json").json["queues"]
-    assert (listed["paused"], listed["paused_for"]) == (True, None)
+    assert cli(*place.options, "queues", "ls").out.splitlines()[1].endswith("until resumed")
+    [listed] = cli(*place.options, "queues", "ls", "--json").json["queues"]
+    assert listed["pause"] == {"until": None, "reason": ""}
     assert cli(*place.options, "queues", "resume", "mail").out == "Resumed mail.\n"
     assert shop.sync.queues() == []
 
 
 def test_a_queue_without_jobs_may_be_a_slip(cli: Run, place: Place, shop: Shop):
     shop.sync.enqueue(shop.resize.request("a"))
-    told = cli(*place.options, "queues", "pause", "defualt")
-    assert (told.code, told.out) == (0, "Paused defualt until it is resumed.\n")
+    result = cli(*place.options, "queues", "pause", "defualt")
+    assert (result.code, result.out) == (0, "Paused defualt until it is resumed.\n")
     assert (
-        "There is no job in the queue defualt, so check its name. Did you mean default?" in told.err
+        "There is no job in the queue defualt, so check its name. Did you mean default?"
+        in result.err
     )
     assert "Queues with jobs: default" in cli(*place.options, "queues", "pause", "x").err
     right = cli(*place.options, "queues", "pause", "default")
     assert "Warning" not in right.err
-    assert cli(*place.options, "queues", "--json", "pause", "default").json["known"] is True
-    told = cli(*place.options, "queues", "resume", "nope")
-    assert (told.code, told.out) == (0, "nope was not paused.\n")
-    assert "Paused are: default, defualt, x." in told.err
+    assert cli(*place.options, "queues", "--json", "pause", "default").json["has_jobs"] is True
+    result = cli(*place.options, "queues", "resume", "nope")
+    assert (result.code, result.out) == (0, "nope was not paused.\n")
+    assert "Paused queues: default, defualt, x." in result.err
 
 
 def test_a_queue_whose_jobs_have_finished_is_known(cli: Run, place: Place, shop: Shop):
@@ -74,53 +75,69 @@ def test_a_queue_whose_jobs_have_finished_is_known(cli: Run, place: Place, shop:
     assert "Warning" not in cli(*place.options, "queues", "pause", "default").err
 
 
+@pytest.mark.parametrize("option", ["--for", "--until"])
 @pytest.mark.parametrize("length", ["90s", "90", "1m30s"])
-def test_a_pause_may_have_an_end(cli: Run, place: Place, shop: Shop, length: str):
-    told = cli(*place.options, "queues", "pause", "mail", "--for", length)
-    assert told.out == "Paused mail for 1m 30s.\n"
+def test_a_pause_may_have_an_end(cli: Run, place: Place, shop: Shop, option: str, length: str):
+    result = cli(*place.options, "queues", "pause", "mail", option, length)
+    assert re.fullmatch(r"Paused mail until 20.{17} UTC, for (1m 30s|1m 2\ds)\.\n", result.out)
     [counts] = shop.sync.queues()
     assert 60 < counts.paused_for <= 90
-    assert re.search(r"for 1m \d+s$", cli(*place.options, "queues").out.splitlines()[1])
+    assert re.search(r"for 1m \d+s$", cli(*place.options, "queues", "ls").out.splitlines()[1])
 
 
 def test_options_may_stand_before_the_word_pause(cli: Run, place: Place, shop: Shop):
     document = cli("queues", *place.options, "--json", "pause", "mail", "--for", "60").json
+    until = document["pause"]["until"]
     assert document == {
         "store": place.url,
         "namespace": place.namespace,
-        "queue": "mail",
-        "paused": True,
-        "paused_for": 60.0,
-        "known": False,
+        "name": "mail",
+        "pause": {"until": until, "reason": ""},
+        "has_jobs": False,
     }
-    assert [one.queue for one in shop.sync.queues()] == ["mail"]
+    assert datetime.fromisoformat(until) > datetime.now(UTC)
+    assert [queue.queue for queue in shop.sync.queues()] == ["mail"]
+
+
+def test_a_pause_ends_at_an_instant_and_has_a_reason(cli: Run, place: Place, shop: Shop):
+    pause = (*place.options, "queues", "pause", "mail")
+    result = cli(*pause, "--until", "2999-01-01T00:00Z", "--reason", "the server moves.")
+    assert re.fullmatch(
+        r"Paused mail until 2999-01-01 00:00:00 UTC, for \d+d( \d+h)?: the server moves\.\n",
+        result.out,
+    )
+    listed = cli(*place.options, "queues", "ls").out.splitlines()[1]
+    assert re.search(r"for \d+d( \d+h)?: the server moves$", listed)
+    [queue] = cli(*place.options, "queues", "ls", "--json").json["queues"]
+    assert queue["pause"]["reason"] == "the server moves."
+    assert queue["pause"]["until"].startswith("2999-01-01T00:00")
 
 
 @pytest.mark.parametrize("length", ["soon", "-1", "inf", ""])
 def test_a_senseless_time_is_refused(cli: Run, place: Place, length: str):
-    told = cli(*place.options, "queues", "pause", "mail", f"--for={length}")
-    assert told.code == 2
-    assert "is no time; write seconds" in told.err
+    result = cli(*place.options, "queues", "pause", "mail", f"--for={length}")
+    assert result.code == 2
+    assert "is neither a length of time such as 2h" in result.err
 
 
 def test_replicas_are_listed(cli: Run, place: Place, shop: Shop):
-    assert cli(*place.options, "replicas").out == "No worker is there.\n"
+    assert cli(*place.options, "replicas", "ls").out.startswith("No worker has joined.")
     shop.sync.enqueue_many([shop.resize.request("a"), shop.resize.request("b")])
     shop.claim("web-1", ttl=600, slots=50, timers=["sweep"], timer_slots=20)
     shop.claim("web-2", ttl=0.05)
     wait_until(lambda: shop.sync.replicas()[1].expires_in <= 0, 10, "it expires")
-    told = cli(*place.options, "replicas")
-    assert told.code == 0
-    header, first, second = told.out.splitlines()
+    result = cli(*place.options, "replicas", "ls")
+    assert result.code == 0
+    header, first, second = result.out.splitlines()
     assert header.split() == [
-        *("REPLICA", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS", "UP", "LEFT")
+        *("ID", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS", "UP", "EXPIRES")
     ]
     assert re.fullmatch(
         r"web-1 +web-1:4711 +alive +2 +50 +default, mail +1 +\d\.\ds +(9m \d+s|10m)", first
     )
     assert re.fullmatch(r"web-2 +web-2:4711 +expired +0 +\d\.\ds", second)
-    alive, expired = cli(*place.options, "replicas", "--json").json["replicas"]
-    assert (alive["replica"], alive["state"], alive["jobs"]) == ("web-1", "alive", 2)
+    alive, expired = cli(*place.options, "replicas", "ls", "--json").json["replicas"]
+    assert (alive["id"], alive["state"], alive["jobs"]) == ("web-1", "alive", 2)
     assert alive["meta"] == {"host": "web-1", "pid": "4711"}
     assert alive["serving"]["queues"] == ["default", "mail"]
     assert (alive["serving"]["slots"], alive["serving"]["timers"]) == (50, ["sweep"])
@@ -139,10 +156,10 @@ def test_recover_takes_jobs_from_who_is_gone(cli: Run, place: Place, shop: Shop)
     jobs[1].requeue()
     shop.claim("web-2", ttl=0.05)
     wait_until(lambda: shop.sync.replicas()[1].expires_in <= 0, 10, "it expires")
-    told = cli(*place.options, "recover")
-    assert told.code == 0
-    header, row, _, last = told.out.splitlines()
-    assert header.split() == ["ID", "NOW", "LOSSES", "REPLICA"]
+    result = cli(*place.options, "recover")
+    assert result.code == 0
+    header, row, _, last = result.out.splitlines()
+    assert header.split() == ["ID", "STATE", "LOSSES", "REPLICA"]
     assert row.split() == [jobs[1].id, "waiting", "1", "web-2"]
     assert last == "1 run again."
     assert (jobs[0].refresh().state, jobs[1].refresh().losses) == ("running", 1)

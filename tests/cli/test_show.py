@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from tenure.cli import output as show
-from tenure.cli.output import Shrinking, duration, table
+from tenure.cli import screen
+from tenure.cli.tables import ShrinkingCell, table
+from tenure.cli.text import duration
 
 
 @pytest.mark.parametrize("width", range(60, 160, 3))
@@ -15,15 +16,15 @@ def test_a_table_gives_up_middles_and_never_its_right_edge(width: int):
         [
             [
                 "x" * 36,
-                Shrinking("task" * 6 + "1 end"),
+                ShrinkingCell("task" * 6 + "1 end"),
                 "waiting",
-                Shrinking("about" * 20 + " over."),
+                ShrinkingCell("about" * 20 + " over."),
             ]
         ],
-        ("ID", "TASK", "STATE", "ABOUT"),
+        ("ID", "TASK", "STATE", "DETAILS"),
     )
     console = Console(file=io.StringIO(), force_terminal=True, no_color=True, width=width)
-    show._print(console, made)
+    screen._print(console, made)
     _, row = console.file.getvalue().splitlines()
     assert row.endswith(" over.")
     assert "k1 end" in row
@@ -31,7 +32,7 @@ def test_a_table_gives_up_middles_and_never_its_right_edge(width: int):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (-3, "0.0s"),
         (0.04, "0.0s"),
@@ -45,5 +46,5 @@ def test_a_table_gives_up_middles_and_never_its_right_edge(width: int):
         (90000, "1d 1h"),
     ],
 )
-def test_a_time_is_said_in_at_most_two_units(seconds: float, said: str):
-    assert duration(seconds) == said
+def test_a_time_is_said_in_at_most_two_units(seconds: float, text: str):
+    assert duration(seconds) == text

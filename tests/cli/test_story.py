@@ -9,8 +9,8 @@ from tenure.app import engine_of
 from tenure.core.jobs.history import AttemptLine, write_history
 from tenure.core.jobs.records import NewJob
 from tests.cli.clockwork import clockwork_at
-from tests.cli.conftest import Place, Run, Told
-from tests.cli.jobbing import Shop, shop_at, work_without_tasks
+from tests.cli.conftest import Place, Result, Run
+from tests.cli.shop import Shop, shop_at, work_without_tasks
 from tests.rig.endings import settlement
 from tests.rig.waiting import wait_until
 
@@ -65,7 +65,7 @@ def test_its_turn(shop: Shop, reasons):
     first, *_ = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(3)])
     words, facts = reasons(first.id)
     assert words == ["turn"]
-    assert "waits for   its turn, beside 2 of its queue; 0 run" in facts
+    assert "waits for   its turn: 2 other jobs waiting in its queue, 0 running" in facts
 
 
 def test_a_queue_that_nobody_serves(shop: Shop, reasons):
@@ -95,7 +95,7 @@ def test_a_worker_that_is_merely_busy(shop: Shop, reasons):
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
     words, facts = reasons(ID)
     assert words == ["slot"]
-    assert "a free slot: all 1 of the worker that serves it are taken" in facts
+    assert "a free slot: 1 of 1 slots of the worker that serves it are taken" in facts
     shop.claim("web-2", queues=["mail"], slots=50, **NO_TIMERS)
     assert reasons(ID)[0] == ["slot"]
     shop.claim("web-3", queues=["elsewhere", "default"], slots=5, **NO_TIMERS)
@@ -132,19 +132,19 @@ def test_where_it_runs(cli: Run, place: Place, shop: Shop):
     [record] = shop.claim()
     out = cli(*place.options, "jobs", "show", job.id).out
     assert "\nruns on     web-1 at web-1:4711\n" in out
-    assert re.search(r"\ntimeout     30s an attempt, over in (30|29|2\d)s\n", out)
+    assert re.search(r"\ntimeout     30s per attempt, ends in (30|29|2\d)s\n", out)
     assert re.search(r"\nattempt 1 .* ago, on web-1 at web-1:4711: running for \d\.\ds\n", out)
     assert "waits for" not in out
     shop.settle(record, "handed back")
     shop.claim("web-2", ttl=0.05)
 
     def is_told_gone() -> bool:
-        return ", which is gone: a worker takes" in show(cli, place, job.id).out
+        return ", which has expired: a worker recovers" in show(cli, place, job.id).out
 
     wait_until(is_told_gone)
 
 
-def show(cli: Run, place: Place, id_: str) -> Told:
+def show(cli: Run, place: Place, id_: str) -> Result:
     return cli(*place.options, "jobs", "show", id_)
 
 
@@ -168,8 +168,8 @@ def test_the_attempts_one_after_the_other(cli: Run, place: Place, shop: Shop):
     lines = show(cli, place, job.id).out.splitlines()
     first, second_line, third = (line for line in lines if line.startswith("attempt "))
     ago = r" +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, 1m \d+s ago, on "
-    failed = "web-1: failed after 250ms, started again 9.8s later: ValueError: bad"
+    failed = "web-1: failed after 250ms, next attempt 9.8s later: ValueError: bad"
     assert re.fullmatch(f"attempt 1{ago}{failed}", first)
-    lost = "web-2: lost with its worker after 2.0s, started again 1m 18s later"
+    lost = "web-2: lost with its worker after 2.0s, next attempt 1m 18s later"
     assert re.fullmatch(f"attempt 2{ago}{lost}", second_line)
     assert re.fullmatch(r"attempt 3 +.*: failed after 5\.0s: OSError: worse", third)

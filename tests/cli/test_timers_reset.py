@@ -14,13 +14,11 @@ from tenure.core.schedules.records import Commit, Expected, Write
 from tenure.runtime.timers.stored_schedules import read_schedules
 from tests.cli.clockwork import EVIL, STEERING, Clockwork, clockwork_at
 from tests.cli.conftest import Place, Run
-from tests.cli.doctoring import examined
+from tests.cli.examination import examined
 from tests.cli.terminal import on_a_terminal, plain
 
 YEAR = 365 * 86_400
-MAY_RUN_AGAIN = (
-    "Workers notice within 20 s. Ticks that have run ahead of their time may run again.\n"
-)
+MAY_RUN_AGAIN = "Workers notice within 20 s. Ticks that ran ahead of their time may run again.\n"
 
 
 @pytest.fixture
@@ -37,9 +35,9 @@ def file_work(file_place: Place) -> Iterator[Clockwork]:
 
 def put_ahead(work: Clockwork, name: str = "sweep", seconds: float = YEAR) -> None:
     """Leave a timer as a clock does that was ahead by so many seconds when it ticked last."""
-    found = work.call(read_schedules(work.store, [name]))
-    [schedule] = found.all
-    standing = replace(schedule.standing, cursor=found.now + micros(seconds))
+    page = work.call(read_schedules(work.store, [name]))
+    [schedule] = page.all
+    standing = replace(schedule.standing, cursor=page.now + micros(seconds))
     commit = Commit(
         id=JobIds(work.store.clock).make(),
         name=name,
@@ -53,23 +51,23 @@ def put_ahead(work: Clockwork, name: str = "sweep", seconds: float = YEAR) -> No
 def test_a_timer_ticks_from_now_on(cli: Run, place: Place, work: Clockwork):
     work.register("sweep")
     put_ahead(work)
-    told = cli(*place.options, "timers", "reset", "sweep")
-    assert told.code == 0
+    result = cli(*place.options, "timers", "reset", "sweep")
+    assert result.code == 0
     since = re.fullmatch(
-        r"Reset sweep: it ticks from (.*) UTC on, the store's time now\.\n", told.out
+        r"Reset sweep: it ticks again from (.*) UTC, the store's time now\.\n", result.out
     )
     assert since is not None
     moment = datetime.strptime(since[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
     assert abs(moment - datetime.now(UTC)) < timedelta(minutes=1)
-    assert told.err.endswith(MAY_RUN_AGAIN)
+    assert result.err.endswith(MAY_RUN_AGAIN)
     info = work.sync.timer_handle("sweep").info()
     assert info.ahead == 0.0
     assert info.next is not None
     assert info.next <= datetime.now(UTC) + timedelta(hours=1, minutes=1)
     # Once more does no harm.
-    told = cli(*place.options, "timers", "reset", "sweep")
-    assert (told.code, told.out) == (0, "sweep was not ahead of the store's clock.\n")
-    assert MAY_RUN_AGAIN not in told.err
+    result = cli(*place.options, "timers", "reset", "sweep")
+    assert (result.code, result.out) == (0, "sweep was not ahead of the store's clock.\n")
+    assert MAY_RUN_AGAIN not in result.err
 
 
 def test_several_at_once(cli: Run, place: Place, work: Clockwork):
@@ -90,20 +88,20 @@ def test_all_that_are_ahead(cli: Run, place: Place, work: Clockwork):
     work.register("sweep", "weekly", "third")
     put_ahead(work)
     put_ahead(work, "third")
-    told = cli(*place.options, "timers", "reset", "--all")
-    assert told.code == 0
-    assert re.fullmatch(r"Reset sweep: .*\nReset third: .*\n", told.out)
+    result = cli(*place.options, "timers", "reset", "--all")
+    assert result.code == 0
+    assert re.fullmatch(r"Reset sweep: .*\nReset third: .*\n", result.out)
     assert not any(info.ahead for info in work.sync.timers())
-    told = cli(*place.options, "timers", "reset", "--all")
-    assert (told.code, told.out) == (0, "No timer is ahead of the store's clock.\n")
+    result = cli(*place.options, "timers", "reset", "--all")
+    assert (result.code, result.out) == (0, "No timer is ahead of the store's clock.\n")
     assert cli(*place.options, "timers", "reset", "--all", "--json").json["timers"] == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["sweep", "--all"]], ids=["none", "both"])
 def test_which_ones_must_be_said(cli: Run, file_place: Place, arguments: list[str]):
-    told = cli(*file_place.options, "timers", "reset", *arguments)
-    assert (told.code, told.out) == (2, "")
-    assert "Say which timers: NAME..., or --all for those that are ahead." in told.err
+    result = cli(*file_place.options, "timers", "reset", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert "Name timers: NAME..., or use --all for all that are ahead." in result.err
 
 
 @pytest.mark.parametrize("name", ["nope", "*", EVIL])
@@ -112,22 +110,22 @@ def test_an_unknown_name_changes_nothing(
 ):
     file_work.register("sweep")
     put_ahead(file_work)
-    told = cli(*file_place.options, "timers", "reset", "sweep", name)
-    assert (told.code, told.out) == (2, "")
-    assert "the store knows no timer or schedule" in told.err
-    assert not STEERING & set(told.err)
+    result = cli(*file_place.options, "timers", "reset", "sweep", name)
+    assert (result.code, result.out) == (2, "")
+    assert "the store knows no timer or schedule" in result.err
+    assert not STEERING & set(result.err)
     assert file_work.sync.timer_handle("sweep").info().ahead > 0
-    told = cli(*file_place.options, "timers", "reset", name, "--json")
-    assert (told.code, told.json["kind"]) == (2, "TimerNotFound")
+    result = cli(*file_place.options, "timers", "reset", name, "--json")
+    assert (result.code, result.json["kind"]) == (2, "TimerNotFound")
 
 
 def test_a_former_name_is_not_reset(cli: Run, file_place: Place, file_work: Clockwork):
     file_work.register("old name")
     put_ahead(file_work, "old name")
     file_work.register("sweep", renamed_from=("old name",))
-    told = cli(*file_place.options, "timers", "reset", "old name")
-    assert told.code == 2
-    assert "Error: 'old name' is called 'sweep' now; reset that.\n" in told.err
+    result = cli(*file_place.options, "timers", "reset", "old name")
+    assert result.code == 2
+    assert "Error: 'old name' is called 'sweep' now; reset that.\n" in result.err
     assert cli(*file_place.options, "timers", "reset", "sweep").code == 0
 
 
@@ -136,15 +134,18 @@ def test_lists_and_next_tell_that_it_is_silent(cli: Run, place: Place, work: Clo
     assert "silent" not in cli(*place.options, "timers", "ls").out
     put_ahead(work)
     work.sync.timer_handle("sweep").pause(reason="migration")
-    told = cli(*place.options, "timers", "ls").out
-    assert re.search(r"^sweep +every 1 h +silent for (365d|364d 23h) ", told, re.MULTILINE)
-    assert re.search(r"^weekly .* in \d", told, re.MULTILINE)
-    assert told.endswith("Check it, then 'tenure timers reset --all' lets them tick again.\n")
-    told = cli(*place.options, "timers", "next", "sweep").out
-    assert re.search(
-        r"It is silent for (365d|364d 23h), because it is ahead of the store's clock\. ", told
+    result = cli(*place.options, "timers", "ls").out
+    assert re.search(r"^sweep +every 1 h +silent for (365d|364d 23h) ", result, re.MULTILINE)
+    assert re.search(r"^weekly .* in \d", result, re.MULTILINE)
+    assert result.endswith(
+        "Check it, then run 'tenure timers reset --all' to let them tick again.\n"
     )
-    assert "then 'tenure timers reset sweep' lets it tick again.\n" in told
+    result = cli(*place.options, "timers", "next", "sweep").out
+    assert re.search(
+        r"It is silent for (365d|364d 23h), because its last tick is ahead of the store's clock\. ",
+        result,
+    )
+    assert "then run 'tenure timers reset sweep' to let it tick again.\n" in result
     sweep, weekly = cli(*place.options, "timers", "ls", "--json").json["timers"]
     assert sweep["ahead"] == pytest.approx(YEAR, abs=60)
     assert weekly["ahead"] == 0.0
@@ -166,14 +167,14 @@ def test_the_doctor_warns(cli: Run, place: Place, work: Clockwork):
     assert "timers ahead" not in findings
     put_ahead(work)
     code, findings = examined(cli, *place.options)
-    found = findings["timers ahead"]
-    assert (code, found.level) == (0, "warning")
+    finding = findings["timers ahead"]
+    assert (code, finding.level) == (0, "warning")
     assert re.fullmatch(
         r"silent, because their last tick is ahead of the store's clock: "
         r"sweep for (365d|364d 23h)",
-        found.detail,
+        finding.detail,
     )
-    assert "'tenure timers reset NAME', or with --all" in found.advice
+    assert "'tenure timers reset NAME', or with --all" in finding.advice
     assert cli(*place.options, "doctor", "--strict").code == 1
     cli(*place.options, "timers", "reset", "--all")
     _, findings = examined(cli, *place.options)

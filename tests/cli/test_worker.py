@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tenure import blocking
-from tenure.cli.reload import source_files
-from tenure.cli.worker import worker
+from tenure.cli.worker.command import worker
+from tenure.cli.worker.reloader import source_files
 from tests.cli.conftest import Place, Run
 from tests.rig.processes import Child, Fleet
 from tests.rig.waiting import wait_until
@@ -114,7 +114,7 @@ def test_a_burst_drains_the_queues_and_ends(fleet: Fleet, place: Place, module: 
         cwd=tmp_path,
     )
     assert worker.wait() == 0
-    assert "Nothing is due any more. Attempts: 3 succeeded." in worker.stderr
+    assert "No job is due any more. Attempts: 3 succeeded." in worker.stderr
     with place.app() as app:
         assert app.replicas() == []
 
@@ -136,8 +136,8 @@ def test_a_burst_that_is_stopped_says_that_jobs_may_be_left(
         worker.terminate()
         assert worker.wait() == 1
         assert app.job(due).state == "waiting"
-    told = worker.stderr.splitlines()[-1]
-    assert told == "Stopped early: jobs that are due may be left. Attempts: 1 handed back."
+    line = worker.stderr.splitlines()[-1]
+    assert line == "Stopped early: due jobs may be left. Attempts: 1 handed back."
 
 
 @pytest.mark.parametrize("connect", ["lazy", "eager", None])
@@ -147,17 +147,17 @@ def test_a_burst_does_not_wait_for_its_store(
     if connect is not None:
         monkeypatch.setenv("TENURE_CONNECT", connect)
     name = module("from tenure import Tenure\napp = Tenure('redis://127.0.0.1:1/0')")
-    told = cli("worker", f"{name}:app", "--burst", "--log-level", "error")
-    assert told.code == 2
-    assert "cannot be reached" in told.err.splitlines()[-1]
+    result = cli("worker", f"{name}:app", "--burst", "--log-level", "error")
+    assert result.code == 2
+    assert "cannot be reached" in result.err.splitlines()[-1]
 
 
 def test_it_says_what_it_works_on(start, place: Place):
     worker = start()
-    said = worker.stderr
+    log = worker.stderr
     where = place.url.removeprefix("sqlite:///")
-    assert said.splitlines()[0] == f"Worker {worker.pid} on {where}, namespace {place.namespace}"
-    assert "takes jobs from default, slow in turn; it knows the tasks double, stay" in said
+    assert log.splitlines()[0] == f"Worker {worker.pid} on {where}, namespace {place.namespace}"
+    assert "takes jobs from default, slow in turn; it knows the tasks double, stay" in log
     worker.terminate()
     assert worker.wait() == 0
     assert "SIGTERM: stopping" in worker.stderr
@@ -176,7 +176,7 @@ def test_it_serves_only_the_queues_that_are_named(start, place: Place, module: W
 def test_queues_of_no_task_are_served_and_told(start, place: Place):
     worker = start("--queues", "ann=1,bob=1,slow:2=1", "--no-timers")
     assert (
-        "No task is declared for ann, bob, slow:2. They are served all the same: jobs get there "
+        "No task is declared for ann, bob, slow:2. They are served anyway: jobs get there "
         "with task.using(queue=...)." in worker.stderr
     )
     assert "slow:2 is served as a queue of that name. For a weight, write slow=2." in worker.stderr
@@ -191,7 +191,7 @@ def test_queues_of_no_task_are_served_and_told(start, place: Place):
 def test_a_star_is_no_queue(cli: Run):
     refused = cli("worker", "no_such_module:app", "--queues", "slow,*")
     assert refused.code == 2
-    assert "'*' does not stand for all queues. Name each one" in refused.err
+    assert "'*' does not mean all queues. Name each queue" in refused.err
 
 
 def test_queues_with_weights_reach_the_processes(start):
@@ -204,9 +204,9 @@ def test_queues_with_weights_reach_the_processes(start):
     [("--no-timers", True, False), ("--timers-only", False, True), ("--grace=1s", True, True)],
 )
 def test_jobs_and_timers_of_a_worker(start, option: str, takes_jobs: bool, runs_timers: bool):
-    said = start(option, app="Timed.app").stderr
-    assert ("takes jobs from default" in said) is takes_jobs
-    assert ("runs the timers sweep" in said) is runs_timers
+    log = start(option, app="Timed.app").stderr
+    assert ("takes jobs from default" in log) is takes_jobs
+    assert ("runs the timers sweep" in log) is runs_timers
 
 
 def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Place, module: Write):
@@ -239,7 +239,7 @@ def test_a_second_signal_hands_back_at_once(start, place: Place, module: Write):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("{}.tasks", "'{}.tasks' names no app. Write MODULE:APP, such as {}.tasks:app."),
         ("{}.tasks:", "Write MODULE:APP, such as {}.tasks:app."),
@@ -255,19 +255,19 @@ def test_a_second_signal_hands_back_at_once(start, place: Place, module: Write):
     ],
 )
 def test_what_is_no_app_is_told_in_one_line(
-    cli: Run, module: Write, namespace: str, text: str, said: str
+    cli: Run, module: Write, namespace: str, text: str, words: str
 ):
     module(MODULE)
     module("x = '1'", "bare")
-    told = cli("worker", text.replace("{}", namespace))
-    assert (told.code, told.out) == (2, "")
-    [line] = told.err.splitlines()
+    result = cli("worker", text.replace("{}", namespace))
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
     assert line.startswith("Error: ")
-    assert said.replace("{}", namespace) in line
+    assert words.replace("{}", namespace) in line
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "words"),
     [
         ("redsi://localhost", "'redsi://localhost' is not a store URL. Use sqlite:///file.db"),
         ("redis://ann:hunter2@localhost:port", "is not a Redis URL that can work"),
@@ -280,23 +280,23 @@ def test_a_wrong_url_is_told_in_one_line(
     module: Write,
     monkeypatch: pytest.MonkeyPatch,
     url: str,
-    said: str,
+    words: str,
     by_environment: bool,
 ):
     monkeypatch.setenv("TENURE_URL", url)
-    given = "" if by_environment else repr(url)
-    name = module(f"from tenure import Tenure\n\napp = Tenure({given})\n")
-    told = cli("worker", f"{name}:app")
-    assert (told.code, told.out) == (2, "")
-    [line] = told.err.splitlines()
+    source = "" if by_environment else repr(url)
+    name = module(f"from tenure import Tenure\n\napp = Tenure({source})\n")
+    result = cli("worker", f"{name}:app")
+    assert (result.code, result.out) == (2, "")
+    [line] = result.err.splitlines()
     assert line.startswith("Error: ")
     assert f"tasks.py, line 3: {'TENURE_URL' if by_environment else 'url'}: " in line
-    assert said in line
+    assert words in line
     assert "hunter2" not in line
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "words"),
     [
         ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
         ("x = 1 / 0", "ZeroDivisionError: division by zero"),
@@ -304,17 +304,17 @@ def test_a_wrong_url_is_told_in_one_line(
         ("raise ValueError('No.')", "ValueError: No."),
     ],
 )
-def test_a_module_that_fails_shows_where(cli: Run, module: Write, code: str, said: str):
+def test_a_module_that_fails_shows_where(cli: Run, module: Write, code: str, words: str):
     name = module(f"\n{code}\n")
-    told = cli("worker", f"{name}:app")
-    assert (told.code, told.out) == (2, "")
-    [*_, last] = told.err.splitlines()
-    assert last.startswith(f"Error: module {name!r} cannot be imported: {said}")
+    result = cli("worker", f"{name}:app")
+    assert (result.code, result.out) == (2, "")
+    [*_, last] = result.err.splitlines()
+    assert last.startswith(f"Error: module {name!r} cannot be imported: {words}")
     assert not last.endswith("..")
-    assert "tasks.py" in told.err
-    assert "line 2" in told.err
-    assert "importlib" not in told.err
-    assert "cli/worker.py" not in told.err.replace(os.sep, "/")
+    assert "tasks.py" in result.err
+    assert "line 2" in result.err
+    assert "importlib" not in result.err
+    assert "cli/worker.py" not in result.err.replace(os.sep, "/")
 
 
 def test_modules_that_the_app_names_are_imported(
@@ -333,9 +333,9 @@ def test_a_module_that_the_app_names_and_is_not_there_is_told(cli: Run, module: 
     name = module(
         "from tenure import Tenure\napp = Tenure('memory://', imports=['shop_of_nobody'])"
     )
-    told = cli("worker", f"{name}:app")
-    assert told.code == 2
-    assert told.err.startswith("Error: there is no module 'shop_of_nobody', neither in ")
+    result = cli("worker", f"{name}:app")
+    assert result.code == 2
+    assert result.err.startswith("Error: there is no module 'shop_of_nobody', neither in ")
 
 
 def test_an_app_without_tasks_is_told(fleet: Fleet, module: Write, tmp_path: Path):
@@ -364,11 +364,11 @@ def test_a_store_that_cannot_be_reached_is_told_in_one_line(
 ):
     monkeypatch.setenv("TENURE_CONNECT", "eager")  # else the worker waits for it
     name = module("from tenure import Tenure\napp = Tenure('redis://:secret@127.0.0.1:1/0')")
-    told = cli("worker", f"{name}:app", "--log-level", "error")
-    assert told.code == 2
-    assert "cannot be reached" in told.err.splitlines()[-1]
-    assert "Traceback" not in told.err
-    assert "secret" not in told.err
+    result = cli("worker", f"{name}:app", "--log-level", "error")
+    assert result.code == 2
+    assert "cannot be reached" in result.err.splitlines()[-1]
+    assert "Traceback" not in result.err
+    assert "secret" not in result.err
 
 
 def test_a_health_path_that_is_a_file_is_left_alone(
@@ -377,9 +377,9 @@ def test_a_health_path_that_is_a_file_is_left_alone(
     taken = tmp_path / "precious"
     taken.write_text("mine")
     name = module(f"from tenure import Tenure\napp = Tenure({file_place.url!r})")
-    told = cli("worker", f"{name}:app", "--health", taken, "--log-level", "error")
-    assert told.code == 2
-    assert "precious is there already and is no socket." in told.err.splitlines()[-1]
+    result = cli("worker", f"{name}:app", "--health", taken, "--log-level", "error")
+    assert result.code == 2
+    assert "precious is there already and is no socket." in result.err.splitlines()[-1]
     assert taken.read_text() == "mine"
 
 
@@ -387,16 +387,16 @@ def test_a_health_path_without_its_folder_is_told(
     cli: Run, module: Write, file_place: Place, tmp_path: Path
 ):
     name = module(f"from tenure import Tenure\napp = Tenure({file_place.url!r})")
-    told = cli("worker", f"{name}:app", "--health", tmp_path / "no" / "health")
-    assert told.code == 2
-    assert told.err.splitlines()[-1].endswith("cannot be made: No such file or directory.")
+    result = cli("worker", f"{name}:app", "--health", tmp_path / "no" / "health")
+    assert result.code == 2
+    assert result.err.splitlines()[-1].endswith("cannot be made: No such file or directory.")
 
 
 def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
     name = module("from tenure import Tenure\napp = Tenure('memory://', replica_ttl='soon')")
-    told = cli("worker", f"{name}:app")
-    assert told.code == 2
-    assert "replica_ttl must be seconds" in told.err.splitlines()[-1]
+    result = cli("worker", f"{name}:app")
+    assert result.code == 2
+    assert "replica_ttl must be seconds" in result.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -422,35 +422,40 @@ def test_settings_that_are_wrong_are_told_in_one_line(cli: Run, module: Write):
     ],
 )
 def test_senseless_options_are_refused(cli: Run, module: Write, options: list[str]):
-    told = cli("worker", f"{module(MODULE)}:app", *options)
-    assert told.code == 2
-    assert options[0] in told.err + told.out
+    result = cli("worker", f"{module(MODULE)}:app", *options)
+    assert result.code == 2
+    assert options[0] in result.err + result.out
 
 
-@pytest.mark.parametrize("given", ["much", "500"])
-def test_what_is_no_size_is_told_with_an_example(cli: Run, module: Write, given: str):
-    told = cli("worker", f"{module(MODULE)}:app", "--max-memory", given)
-    assert f"{given!r} is no size of a process; write 500MB, 1.5GiB, at least 40MB." in told.err
+@pytest.mark.parametrize("text", ["much", "500"])
+def test_what_is_no_size_is_told_with_an_example(cli: Run, module: Write, text: str):
+    result = cli("worker", f"{module(MODULE)}:app", "--max-memory", text)
+    assert (
+        f"{text!r} is not the memory of a process. Write 500MB or 1.5GiB, at least 40MB."
+        in result.err
+    )
 
 
 def test_its_help_names_every_option(cli: Run):
-    told = cli("worker", "--help")
-    assert told.code == 0
-    shown = [one for one in worker.params if not getattr(one, "hidden", False)]
-    options = [option for one in shown for option in one.opts if option.startswith("--")]
+    result = cli("worker", "--help")
+    assert result.code == 0
+    shown = [parameter for parameter in worker.params if not getattr(parameter, "hidden", False)]
+    options = [
+        option for parameter in shown for option in parameter.opts if option.startswith("--")
+    ]
     assert {"--processes", "--max-jobs", "--max-memory", "--health"} <= {*options}
-    assert [one for one in options if f"  {one}" not in told.out] == []
+    assert [option for option in options if f"  {option}" not in result.out] == []
 
 
 def test_the_app_says_which_store(cli: Run, module: Write):
     name = f"{module(MODULE)}:app"
     for line in (("--url", "memory://", "worker", name), ("worker", name, "--namespace", "shop")):
-        told = cli(*line)
-        assert told.code == 2
-        assert "TENURE_URL" in told.err
-    told = cli("--url", "memory://", "worker", "tasks.py:app")
-    assert "TENURE_URL" not in told.err, "first things first"
-    assert "such as tasks:app." in told.err
+        result = cli(*line)
+        assert result.code == 2
+        assert "TENURE_URL" in result.err
+    result = cli("--url", "memory://", "worker", "tasks.py:app")
+    assert "TENURE_URL" not in result.err, "first things first"
+    assert "such as tasks:app." in result.err
 
 
 def test_logging_that_the_app_has_set_up_is_left_alone(fleet: Fleet, module: Write, tmp_path: Path):
@@ -461,7 +466,7 @@ def test_logging_that_the_app_has_set_up_is_left_alone(fleet: Fleet, module: Wri
         cwd=tmp_path,
     )
     wait_until(lambda: "mine: worker " in worker.stderr, 20)
-    assert "no other one's jobs are seen" in worker.stderr
+    assert "jobs of other processes are not in it" in worker.stderr
     worker.terminate()
     assert worker.wait() == 0
     assert worker.stderr.count("takes jobs from") == 1
@@ -487,7 +492,7 @@ def test_a_change_of_a_file_starts_the_worker_anew(fleet: Fleet, place: Place, t
     )
     wait_until(lambda: "takes jobs from" in worker.stderr, 30)
     (tmp_path / "changing.py").write_text("def broken(:")
-    wait_until(lambda: "It starts anew with the next change" in worker.stderr, 30)
+    wait_until(lambda: "The next change restarts it" in worker.stderr, 30)
     assert "changing.py has changed" in worker.stderr
     assert "SIGTERM: stopping within 3.0s" in worker.stderr
     assert "SyntaxError" in worker.stderr

@@ -213,7 +213,7 @@ def options(text: str) -> None:
         parameters.span,
         parameters.name,
         parameters.cursor,
-        parameters.bytes_,
+        parameters.memory,
         parameters.names,
     ):
         with suppress(click.BadParameter):

@@ -198,14 +198,14 @@ async def neighbours(url: str, namespace: str, scene: Scene) -> list[str]:
 def commands(url: str, namespace: str, scene: Scene) -> Iterator[str]:
     """Tell of commands that die, or give up, because of a record."""
     for words in (
-        ("queues",),
+        ("queues", "ls"),
         ("doctor",),
         ("jobs", "ls"),
         ("jobs", "show", scene.waiting[0]),
         ("jobs", "show", scene.running[0].id),
         ("locks", "ls"),
         ("locks", "show", "bad-0-crowd"),
-        ("replicas",),
+        ("replicas", "ls"),
         ("timers", "ls"),
     ):
         told = invoked(*words, url=url, namespace=namespace)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tenure import Backoff, Tenure, Unique
-from tenure.app import engine_of
-from tenure.cli.worker import worker
+from tenure.cli.worker.command import worker
 from tenure.core.settings import URL_DEFAULT, Settings, usable_cores
 from tenure.http import AsyncClient, AsyncRouter, Client
 
@@ -31,7 +30,7 @@ def of_app() -> dict[str, object]:
     settings = Settings.read({}, {})
     known = {name: getattr(settings, name) for name in settings.__struct_fields__}
     assert known.pop("process_workers") == usable_cores()
-    app = {"url": URL_DEFAULT, "migrate": engine_of(Tenure("memory://")).config.migrate, **known}
+    app = {"url": URL_DEFAULT, "migrate": Tenure("memory://")._migrate, **known}
     return {name: app.get(name, default) for name, default in defaults(Tenure.__init__).items()}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tenure.cli.worker import worker
+from tenure.cli.worker.command import worker
 from tenure.core.environment import (
     VARIABLES,
     default_store_problem,

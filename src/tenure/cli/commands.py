@@ -10,21 +10,24 @@ import click
 
 from tenure import __version__
 from tenure.cli.doctor.command import doctor
+from tenure.cli.groups import CommandGroup
 from tenure.cli.jobs.commands import jobs
-from tenure.cli.locks import locks
+from tenure.cli.locks.commands import locks
+from tenure.cli.maintenance import prune, recover
 from tenure.cli.migrate import migrate
-from tenure.cli.output import Screen
 from tenure.cli.queues import queues
-from tenure.cli.replicas import prune, recover, replicas
+from tenure.cli.replicas import replicas
+from tenure.cli.screen import Screen
 from tenure.cli.target import store_options
 from tenure.cli.timers.commands import timers
-from tenure.cli.worker import ping, worker
+from tenure.cli.worker.command import worker
+from tenure.cli.worker.ping import ping
 
 __all__ = ["tenure"]
 
 
-class _Command(click.Group):
-    """Who asks for JSON gets one document also for a command line that makes no sense."""
+class _Program(CommandGroup):
+    """The outermost group; with --json, usage errors are one JSON document too."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         args = [*(sys.argv[1:] if args is None else args)]
@@ -43,26 +46,26 @@ class _Command(click.Group):
 
 
 @click.group(
-    cls=_Command,
+    cls=_Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
-  tenure worker shop.tasks:app                 run jobs
-  tenure jobs ls --state failed                what went wrong
-  tenure locks ls                              who holds what
-  tenure timers ls                             what runs when
-  tenure --url redis://cache/0 doctor          is this store set up well?
+  tenure worker shop.tasks:app                  run jobs and timers
+  tenure jobs ls --state failed                 list failed jobs
+  tenure locks ls                               list locks and their holders
+  tenure timers ls                              list timers and their next ticks
+  tenure --url redis://cache/0 doctor           check a store and its workers
   TENURE_URL=postgresql://db/app tenure migrate
 
-Every command but worker takes --json. It ends with 0 if done, with 1 if you answered no (or
-doctor --strict has warnings), with 2 if something is wrong.
+Every command except worker takes --json. Exit codes: 0 if done; 1 if you answered no, or if
+doctor --strict has warnings; 2 after an error.
 Keep passwords out of the command line: put the URL into TENURE_URL.""",
 )
 @click.version_option(__version__, prog_name="tenure", message="%(prog)s %(version)s")
 @store_options
 def tenure(url: str | None, namespace: str | None) -> None:
-    """Run jobs, and look after the store that the replicas of a service share."""
-    del url, namespace  # commands find them in the context
+    """Run workers, and operate jobs, queues, timers and locks of a store."""
+    del url, namespace  # commands read them from the context
 
 
 for command in (

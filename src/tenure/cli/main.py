@@ -1,4 +1,4 @@
-"""Where the command `tenure` starts. Imports no more than a base install has."""
+"""The entry point of the command `tenure`. Imports only what a base install has."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _EXTRA = ("click", "rich")
 
 
 def entry() -> None:
-    """Run the command line; without the extra `cli`, say how to get it and exit with 2."""
+    """Run the command line. Without the extra `cli`, say how to install it and exit with 2."""
     try:
-        from tenure.cli.commands import tenure  # noqa: PLC0415 - only here its absence can be told
+        from tenure.cli.commands import tenure  # noqa: PLC0415 - a base install lacks its imports
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _EXTRA:
             raise
-        sys.stderr.write("tenure: the command line needs more: pip install 'tenure[cli]'\n")
+        sys.stderr.write("tenure: the command line needs an extra: pip install 'tenure[cli]'\n")
         sys.exit(2)
     for stream in (sys.stdout, sys.stderr):
         # A name that this terminal cannot show must not end the command.

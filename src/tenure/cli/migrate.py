@@ -1,4 +1,4 @@
-"""`tenure migrate`: bring the store's format up to date before replicas start, or only look."""
+"""`tenure migrate`: bring the store's format up to date, or check whether it is."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ __all__ = ["migrate"]
 @click.command(
     epilog="""\b
 Examples:
-  tenure migrate             as a step of a deployment, before the replicas start
-  tenure migrate --check     is there anything to do? Ends with 2 if so"""
+  tenure migrate             a step of a deployment, before the new release starts
+  tenure migrate --check     exits with 2 if a migration is needed"""
 )
-@click.option("--check", is_flag=True, help="Change nothing; end with 2 if it is not up to date.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 2 if a migration is needed.")
 @store_command
 def migrate(target: Target, *, check: bool) -> None:
     """Bring the store's format up to date.
 
-    Safe at any time: releases before this one work on, and any number of replicas may do the
-    same at once. Apps do it themselves when they open the store, unless they are told
-    migrate="check".
+    Safe at any time: the previous release keeps working, and several processes may migrate at
+    once. Apps migrate when they open the store, unless they are made with migrate="check".
     """
     target.announce()
     changed = asyncio.run(_migrate(target, check=check))
     document: dict[str, Any] = {**target.about(target.store()), "changed": changed}
-    done = "The format was brought up to date." if changed else "The format is up to date."
-    target.screen.answer(document, Text(done))
+    answer = "The format was brought up to date." if changed else "The format is up to date."
+    target.screen.answer(document, Text(answer))
 
 
 async def _migrate(target: Target, *, check: bool) -> bool:
@@ -44,7 +43,7 @@ async def _migrate(target: Target, *, check: bool) -> bool:
     except ConfigError:
         if check:
             raise
-        # Not up to date, or something else that the second try raises again.
+        # Not up to date, or another mistake, which the second attempt raises again.
         await _open(target, "auto")
         return True
     return False

@@ -1,78 +1,99 @@
-"""`tenure queues`: how queues stand, and stopping them for a while."""
+"""`tenure queues`: list, pause and resume queues."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from datetime import datetime
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.options import span
-from tenure.cli.output import Cell, Shrinking, duration, safe, table
-from tenure.cli.target import Target, store_command
+from tenure.app import Tenure
+from tenure.cli.pauses import because, how_long, pause_options, time_left
+from tenure.cli.tables import Cell, ShrinkingCell, table
+from tenure.cli.target import Target, store_command, store_group
+from tenure.cli.text import duration, plain, safe
 from tenure.core.jobs.records import COUNT_MAX, QueueCounts
+from tenure.core.jobs.view import as_datetime
 from tenure.core.leases import check_name
 from tenure.stores.contract import Store
 
 __all__ = ["queues"]
 
 
-@click.group(
-    invoke_without_command=True,
+@store_group(
     epilog="""\b
 Examples:
-  tenure queues
-  tenure queues pause mail --for 10m
+  tenure queues ls
+  tenure queues pause mail --for 10m --reason 'mail server moves'
   tenure queues resume mail""",
 )
-@store_command
-def queues(target: Target) -> None:
-    """Show how queues stand: what waits, what runs, for how long.
+def queues() -> None:
+    """List, pause and resume queues."""
 
-    Only queues with jobs that have not finished, and paused ones, are there.
+
+@queues.command(
+    epilog="""\b
+Examples:
+  tenure queues ls
+  tenure queues ls --json | jq '[.queues[].waiting] | add'"""
+)
+@store_command
+def ls(target: Target) -> None:
+    """List queues with their numbers of waiting and running jobs.
+
+    OLDEST is how long the oldest due job has waited. Lists only queues that are paused or have
+    unfinished jobs.
     """
     target.announce()
 
-    async def look(store: Store) -> tuple[dict[str, Any], list[QueueCounts]]:
-        return target.about(store), await store.jobs.counts()
+    async def look(store: Store) -> tuple[list[QueueCounts], int]:
+        return await store.jobs.counts(), (await store.ping()).now
 
-    about, counts = target.run(look)
-    nothing = Text("No job waits or runs, and no queue is paused.")
-    document = {**about, "queues": [*map(_document, counts)]}
-    target.screen.answer(document, _listed(counts) if counts else nothing)
+    counts, now = target.run(look)
+    nothing = Text("No queue has unfinished jobs or is paused.")
+    document = {
+        **target.about(target.store()),
+        "queues": [_document(queue, now) for queue in counts],
+    }
+    target.screen.answer(document, _table(counts, now) if counts else nothing)
 
 
 @queues.command(
     epilog="""\b
 Examples:
   tenure queues pause mail                 until 'tenure queues resume mail'
-  tenure queues pause mail --for 10m"""
+  tenure queues pause mail --for 10m --reason 'mail server moves'
+  tenure queues pause mail --until 18:00"""
 )
 @click.argument("name")
-@click.option(
-    "--for", "length", metavar="TIME", callback=span, help="How long, such as 30s or 1h30m."
-)
+@pause_options
 @store_command
-def pause(target: Target, name: str, *, length: float | None) -> None:
-    """Let no job of a queue start. Those that run go on."""
+def pause(target: Target, name: str, *, until: datetime | float | None, reason: str) -> None:
+    """Start no jobs of a queue. Running jobs continue. Another pause replaces the first."""
     check_name(name, "the queue")
     target.announce()
 
-    async def act(store: Store) -> tuple[dict[str, Any], bool, list[str]]:
-        counts = [one.queue for one in await store.jobs.counts()]
-        is_known = name in counts or bool((await store.jobs.find(queue=name, limit=1)).jobs)
-        await store.jobs.pause(name, seconds=length)
-        return target.about(store), is_known, counts
+    async def act(app: Tenure, store: Store) -> tuple[list[str], bool, list[QueueCounts], int]:
+        names = [queue.queue for queue in await app.queues()]
+        has_jobs = name in names or bool((await store.jobs.find(queue=name, limit=1)).jobs)
+        await app.pause_queue(name, until=until, reason=reason)
+        return names, has_jobs, await app.queues(), (await store.ping()).now
 
-    about, is_known, others = target.run(act)
-    until = "until it is resumed" if length is None else f"for {duration(length)}"
-    document = {**about, "queue": name, "paused": True, "paused_for": length, "known": is_known}
-    target.screen.answer(document, Text(f"Paused {safe(name)} {until}."))
-    if not is_known:
-        target.screen.warning(_unknown(name, others))
+    others, has_jobs, counts, now = target.run_app(act)
+    pause = next((_pause(queue, now) for queue in counts if queue.queue == name), None)
+    document = {"name": name, "pause": _plain(pause), "has_jobs": has_jobs}
+    end = how_long(None if pause is None else pause.until, as_datetime(now), "until it is resumed")
+    target.screen.answer(
+        {**target.about(target.store()), **document},
+        Text(f"Paused {safe(name)} {end}{because(reason)}."),
+    )
+    if not has_jobs:
+        target.screen.warning(_no_jobs(name, others))
 
 
 @queues.command(
@@ -83,58 +104,75 @@ Example:
 @click.argument("name")
 @store_command
 def resume(target: Target, name: str) -> None:
-    """End a pause."""
+    """End the pause of a queue."""
     check_name(name, "the queue")
     target.announce()
 
-    async def act(store: Store) -> tuple[dict[str, Any], list[str]]:
-        paused = [one.queue for one in await store.jobs.counts() if one.paused_for is not None]
-        await store.jobs.pause(name, seconds=0)
-        return target.about(store), paused
+    async def act(app: Tenure, _store: Store) -> list[str]:
+        paused = [queue.queue for queue in await app.queues() if queue.paused_for is not None]
+        await app.resume_queue(name)
+        return paused
 
-    about, paused = target.run(act)
+    paused = target.run_app(act)
     was_paused = name in paused
-    document = {**about, "queue": name, "paused": False, "paused_for": None}
-    document["was_paused"] = was_paused
-    told = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
-    target.screen.answer(document, Text(told))
+    document = {**target.about(target.store()), "name": name, "was_paused": was_paused}
+    answer = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
+    target.screen.answer(document, Text(answer))
     if paused and not was_paused:
-        target.screen.warning(f"Paused are: {', '.join(paused)}.")
+        target.screen.warning(f"Paused queues: {', '.join(paused)}.")
 
 
-def _unknown(name: str, others: list[str]) -> str:
-    """Say that a name may be wrong: of a queue without jobs nothing else is known."""
-    told = f"There is no job in the queue {name}, so check its name."
-    close = get_close_matches(name, others, n=1)
-    if close:
-        return f"{told} Did you mean {close[0]}? If so: tenure queues resume {name}"
-    return f"{told} Queues with jobs: {', '.join(others)}." if others else told
+class _Pause(NamedTuple):
+    until: datetime | None
+    reason: str
 
 
-def _document(counts: QueueCounts) -> dict[str, Any]:
-    left = counts.paused_for
+def _pause(queue: QueueCounts, now: int) -> _Pause | None:
+    """Return the pause of a queue, which the store gives as the seconds that are left."""
+    left = queue.paused_for
+    if left is None:
+        return None
+    until = None if math.isinf(left) else as_datetime(now + round(left * 1e6))
+    return _Pause(until, queue.pause_reason)
+
+
+def _plain(pause: _Pause | None) -> dict[str, Any] | None:
+    if pause is None:
+        return None
+    until = None if pause.until is None else plain(pause.until)
+    return {"until": until, "reason": pause.reason}
+
+
+def _no_jobs(name: str, others: list[str]) -> str:
+    """Return a warning that the name may be mistyped: a queue exists only by its jobs."""
+    text = f"There is no job in the queue {name}, so check its name."
+    if close := get_close_matches(name, others, n=1):
+        return f"{text} Did you mean {close[0]}? If so: tenure queues resume {name}"
+    return f"{text} Queues with jobs: {', '.join(others)}." if others else text
+
+
+def _document(queue: QueueCounts, now: int) -> dict[str, Any]:
     return {
-        "queue": counts.queue,
-        "waiting": counts.waiting,
-        "running": counts.running,
-        "oldest": counts.oldest,
-        "paused": left is not None,
-        "paused_for": None if left is None or math.isinf(left) else left,
+        "name": queue.queue,
+        "waiting": queue.waiting,
+        "running": queue.running,
+        "oldest": queue.oldest,
+        "pause": _plain(_pause(queue, now)),
     }
 
 
-def _listed(counts: list[QueueCounts]) -> RenderableType:
+def _table(counts: Sequence[QueueCounts], now: int) -> RenderableType:
     rows: list[list[Cell]] = [
         [
-            Shrinking(safe(one.queue)),
-            _number(one.waiting),
-            _number(one.running),
-            "" if one.oldest is None else duration(one.oldest),
-            Text(_pause(one.paused_for), "yellow"),
+            ShrinkingCell(safe(queue.queue)),
+            _number(queue.waiting),
+            _number(queue.running),
+            "" if queue.oldest is None else duration(queue.oldest),
+            _paused(_pause(queue, now), now),
         ]
-        for one in counts
+        for queue in counts
     ]
-    columns = ("QUEUE", "WAITING", "RUNNING", "OLDEST", "PAUSED")
+    columns = ("NAME", "WAITING", "RUNNING", "OLDEST", "PAUSED")
     return table(rows, columns, right=columns[1:4])
 
 
@@ -142,7 +180,8 @@ def _number(count: int) -> str:
     return f"{count}+" if count >= COUNT_MAX else str(count)
 
 
-def _pause(left: float | None) -> str:
-    if left is None:
+def _paused(pause: _Pause | None, now: int) -> Cell:
+    if pause is None:
         return ""
-    return "until resumed" if math.isinf(left) else f"for {duration(left)}"
+    end = time_left(pause.until, as_datetime(now))
+    return ShrinkingCell(f"{end}{because(pause.reason)}", 0, "yellow")

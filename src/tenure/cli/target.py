@@ -1,11 +1,16 @@
-"""Which store a command talks to, how it gets there, and what happens if it cannot."""
+"""Which store a command uses, how it reaches it, and how it reports that it cannot.
+
+`store_command` makes a command of a function that takes a `Target` first. It adds --url,
+--namespace and --json, and turns errors of the store into one line and exit code 2. `store_group`
+makes a group of such commands; the same options may stand before the name of the command.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -14,14 +19,23 @@ from typing import Any, TypeVar
 import click
 
 from tenure.app import Tenure
-from tenure.cli.output import Screen
+from tenure.cli.groups import CommandGroup
+from tenure.cli.screen import Screen
 from tenure.core.clock import SystemClock
 from tenure.core.settings import URL_DEFAULT
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
 
-__all__ = ["Target", "explained", "place", "store_command", "store_options"]
+__all__ = [
+    "Target",
+    "explained",
+    "json_option",
+    "place",
+    "store_command",
+    "store_group",
+    "store_options",
+]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,7 +45,7 @@ _NAMESPACE_DEFAULT = "tenure"
 
 
 def store_options(command: F) -> F:
-    """Let a command say where the store is."""
+    """Let a command take --url and --namespace."""
     command = click.option(
         "--namespace", help="The namespace [default: $TENURE_NAMESPACE, else tenure]."
     )(command)
@@ -40,9 +54,16 @@ def store_options(command: F) -> F:
     )
 
 
+def json_option(command: F) -> F:
+    """Let a command take --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")(
+        command
+    )
+
+
 @dataclass(frozen=True)
 class Target:
-    """The store that was asked for, and the screen to show what it says."""
+    """The store that a command is about, and the screen for its answer."""
 
     url: str = field(repr=False)
     source: str
@@ -51,7 +72,7 @@ class Target:
 
     @classmethod
     def chosen(cls, url: str | None, namespace: str | None, screen: Screen) -> Target:
-        """Go by the options, then by the environment, then by the default."""
+        """Take the options, else the environment, else the defaults."""
         env = os.environ.get("TENURE_URL")
         return cls(
             url or env or URL_DEFAULT,
@@ -65,7 +86,7 @@ class Target:
         return connect(self.url, namespace=self.namespace, clock=SystemClock(), what=what)
 
     def run(self, work: Callable[[Store], Awaitable[T]], migrate: Migrate = "check") -> T:
-        """Return what `work` makes of the open store."""
+        """Run `work` with the open store."""
 
         async def run() -> T:
             store = self.store()
@@ -78,49 +99,50 @@ class Target:
 
         return asyncio.run(run())
 
-    def run_app(self, work: Callable[[Tenure], Awaitable[T]], **settings: Any) -> T:
-        """Return what `work` makes of an open app without tasks, on whatever store it is."""
+    def run_app(self, work: Callable[[Tenure, Store], Awaitable[T]], **settings: Any) -> T:
+        """Run `work` with an open app without tasks, and its store."""
 
         async def run() -> T:
             store = self.store()
-            # Whatever TENURE_REQUIRE, TENURE_SCOPE and TENURE_CONNECT ask of services.
+            # TENURE_REQUIRE, TENURE_SCOPE and TENURE_CONNECT are for services, not for operators.
             own: dict[str, Any] = {"require": "D", "scope": "process", "connect": "eager"}
             app = Tenure(store, namespace=self.namespace, migrate="check", **own, **settings)
             async with app:
                 try:
-                    return await work(app)
+                    return await work(app, store)
                 finally:
                     self.screen.damaged += store.damage
 
         return asyncio.run(run())
 
     def about(self, store: Store) -> dict[str, Any]:
-        """Return how every document begins."""
+        """Return the first fields of every document."""
         return {"store": store.url, "namespace": store.namespace}
 
     def announce(self) -> None:
-        """Say which store this is about, where it does not get in the way of the answer."""
+        """Say on stderr which store this is about."""
         store = self.store()
-        self.screen.aside(f"{place(store.url)} (from {self.source}), namespace {store.namespace}")
+        self.screen.remark(f"{place(store.url)} (from {self.source}), namespace {store.namespace}")
         if store.traits.scope == "process":
-            self.screen.aside(
-                "This store is this process alone; no other one's locks or jobs are seen."
+            self.screen.remark(
+                "This store is visible to this process only: locks and jobs of other processes "
+                "are not in it."
             )
 
 
 def place(url: str) -> str:
-    """Return where a store is: relative paths are where most mistakes are made."""
+    """Return where a store is; paths are made absolute, as relative ones cause most mistakes."""
     path = url.removeprefix("sqlite:///")
     return url if path == url else str(Path(path.partition("?")[0]).resolve())
 
 
 def store_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a command out of a function that takes a Target first.
+    """Make a command of a function that takes a Target first.
 
-    What the store cannot do is said in one line, and the exit status is 2.
+    An error of the store is shown in one line; the exit code is 2.
     """
 
-    @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
+    @json_option
     @store_options
     @click.pass_context
     @wraps(function)
@@ -133,12 +155,10 @@ def store_command(function: Callable[..., None]) -> Callable[..., None]:
         as_json: bool,
         **options: Any,
     ) -> None:
-        if context.invoked_subcommand is not None:
-            return  # which finds the options given here
         _silence_logs()
-        screen = Screen(as_json=as_json or bool(_from_above(context, "as_json")))
-        url = url or _from_above(context, "url")
-        target = Target.chosen(url, namespace or _from_above(context, "namespace"), screen)
+        screen = Screen(as_json=as_json or bool(_from_parent(context, "as_json")))
+        url = url or _from_parent(context, "url")
+        target = Target.chosen(url, namespace or _from_parent(context, "namespace"), screen)
         try:
             function(target, *arguments, **options)
         except TenureError as error:
@@ -148,18 +168,39 @@ def store_command(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _from_above(context: click.Context, option: str) -> Any:
-    """Return what was given for an option before the name of the command, nearest first."""
-    above = context.parent
-    while above is not None:
-        if given := above.params.get(option):
-            return given
-        above = above.parent
+def store_group(
+    *, epilog: str, instead: Mapping[str, str] | None = None
+) -> Callable[[Callable[[], None]], CommandGroup]:
+    """Make a group of store commands of a function without arguments.
+
+    `instead` has advice for command names that other tools use.
+    """
+
+    def decorate(function: Callable[[], None]) -> CommandGroup:
+        @click.group(cls=CommandGroup, epilog=epilog, instead=instead)
+        @json_option
+        @store_options
+        @wraps(function)
+        def group(**_options: Any) -> None:
+            """The commands read the options from the context."""
+
+        return group
+
+    return decorate
+
+
+def _from_parent(context: click.Context, option: str) -> Any:
+    """Return the value of an option that stands before the command, nearest first."""
+    parent = context.parent
+    while parent is not None:
+        if value := parent.params.get(option):
+            return value
+        parent = parent.parent
     return None
 
 
 def _silence_logs() -> None:
-    """Keep warnings off the screen: commands say what matters to them, and `doctor` the rest."""
+    """Keep log lines off the screen: commands report what matters, and `doctor` the rest."""
     log = logging.getLogger("tenure")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
@@ -171,4 +212,4 @@ def explained(error: TenureError) -> str:
     if not isinstance(error, StoreUnavailable):
         return text
     end = "" if text.endswith((".", "?")) else "."
-    return f"{text}{end} Try again later, or see what 'tenure doctor' finds."
+    return f"{text}{end} Try again later, or run 'tenure doctor'."

@@ -1,1 +1,1 @@
-"""`tenure doctor`: the state of a store, and what to do about it."""
+"""`tenure doctor`: examine the store, its workers and its jobs."""

@@ -1,1 +1,1 @@
-"""`tenure jobs`: list, show, follow and change jobs."""
+"""`tenure jobs`: list, show, follow, cancel, requeue and delete jobs."""

@@ -1,4 +1,4 @@
-"""`tenure jobs cancel`, `requeue` and `delete`: of jobs by id, or of all that fit."""
+"""`tenure jobs cancel`, `requeue` and `delete`: jobs by id, or all jobs that match filters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from typing import Any
 import click
 from rich.text import Text
 
-from tenure.cli.jobs.selection import Choice, choosable, fitting, slices, whole_ids
-from tenure.cli.output import safe
+from tenure.cli.jobs.selection import (
+    Filter,
+    batches,
+    matching_jobs,
+    selection_options,
+    whole_ids,
+)
 from tenure.cli.target import Target, store_command
+from tenure.cli.text import count, safe
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.states import JobState
 from tenure.errors import TenureError
@@ -21,24 +27,25 @@ from tenure.stores.contract import Store
 
 __all__ = ["cancel", "delete", "requeue"]
 
-_TASKS_TOLD = 4
+# How many tasks a question names with their numbers of jobs.
+_TASKS_SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Act:
-    """Something to do with jobs."""
+class _Action:
+    """What a command does with jobs, and the words for each outcome."""
 
     verb: str
-    done: str
+    past: str
     call: Callable[[Store, Sequence[str]], Awaitable[Sequence[str | None]]]
     states: tuple[JobState, ...]
-    """Those of jobs that are chosen by a description, unless it says which."""
-    of_one: Mapping[str, str]
-    """What each outcome means, before the id of the job."""
-    of_many: Mapping[str, str]
-    """What each outcome means, with a place for the number of jobs."""
-    wrong: tuple[str, ...] = ()
-    """Outcomes for which the command ends with 2."""
+    """The states that filters select without --state."""
+    single: Mapping[str, str]
+    """The words for each outcome, before the id of a job."""
+    plural: Mapping[str, str]
+    """The words for each outcome, with a place for the number of jobs."""
+    errors: tuple[str, ...] = ()
+    """The outcomes for which the command exits with 2."""
 
 
 @click.command(
@@ -48,32 +55,32 @@ Examples:
   tenure jobs cancel --queue mail --tag import --dry-run
   tenure jobs cancel --state waiting --task resize --yes"""
 )
-@choosable("waiting", "running", default="default: both")
+@selection_options("waiting", "running", default="default: both")
 @click.option("--reason", default="", help="Why; shown with the job.")
 @store_command
-def cancel(target: Target, ids: tuple[str, ...], *, reason: str, **choice: Any) -> None:
-    """Cancel jobs: those that are named, or all that fit what is given.
+def cancel(target: Target, ids: tuple[str, ...], *, reason: str, **filters: Any) -> None:
+    """Cancel jobs: by id, or all jobs that match the filters.
 
-    What waits never starts. What runs is told to stop, and is cancelled when its handler has
-    stopped.
+    A waiting job never starts. A running job is asked to stop, and is cancelled when its handler
+    has stopped.
     """
-    act = _Act(
+    action = _Action(
         verb="cancel",
-        done="cancelled",
-        call=lambda store, some: store.jobs.cancel(some, reason=reason[:1000]),
+        past="cancelled",
+        call=lambda store, batch: store.jobs.cancel(batch, reason=reason[:1000]),
         states=("waiting", "running"),
-        of_one={
+        single={
             "cancelled": "Cancelled",
-            "requested": "Told to stop",
-            "finished": "Had finished already:",
+            "requested": "Asked to stop:",
+            "finished": "Already finished:",
         },
-        of_many={
+        plural={
             "cancelled": "Cancelled {}.",
-            "requested": "Told {} to stop.",
+            "requested": "Asked {} to stop.",
             "finished": "{} finished meanwhile.",
         },
     )
-    _do(target, act, ids, Choice(**choice))
+    _run(target, action, ids, Filter(**filters))
 
 
 @click.command(
@@ -83,35 +90,35 @@ Examples:
   tenure jobs requeue --task resize --error 'disk full' --dry-run
   tenure jobs requeue --state failed --queue mail --limit 100 --yes"""
 )
-@choosable("failed", "cancelled", "succeeded", default="default: failed")
+@selection_options("failed", "cancelled", "succeeded", default="default: failed")
 @store_command
-def requeue(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
-    """Let finished jobs run again, with all their tries.
+def requeue(target: Target, ids: tuple[str, ...], **filters: Any) -> None:
+    """Run finished jobs again, with a full set of attempts.
 
-    By id that goes for failed ones, cancelled ones, and those that have succeeded. By description
-    it goes for failed ones that fit all that is given, unless you say another state.
+    By id, jobs may have failed, succeeded or been cancelled. Filters select failed jobs unless you
+    name another --state.
     """
-    act = _Act(
+    action = _Action(
         verb="requeue",
-        done="requeued",
-        call=lambda store, some: store.jobs.requeue(some),
+        past="requeued",
+        call=lambda store, batch: store.jobs.requeue(batch),
         states=("failed",),
-        of_one={
+        single={
             "requeued": "Requeued",
-            "unfinished": "Has not finished, so it cannot be requeued:",
+            "unfinished": "Not finished, so it cannot be requeued:",
             "conflict": "Another job has its unique key by now:",
-            "refused": "Is the run of a timer or schedule; use 'tenure timers trigger':",
+            "refused": "A run of a timer or schedule; use 'tenure timers trigger':",
         },
-        of_many={
+        plural={
             "requeued": "Requeued {}.",
-            "unfinished": "Somebody else requeued {} meanwhile.",
-            "conflict": "Left {} as before: the unique key belongs to another job by now.",
+            "unfinished": "Skipped {}: requeued by another process meanwhile.",
+            "conflict": "Left {} as before: another job has the unique key by now.",
             "refused": "Left {} as before: runs of timers and schedules; "
             "use 'tenure timers trigger'.",
         },
-        wrong=("unfinished", "conflict", "refused"),
+        errors=("unfinished", "conflict", "refused"),
     )
-    _do(target, act, ids, Choice(**choice))
+    _run(target, action, ids, Filter(**filters))
 
 
 @click.command(
@@ -120,156 +127,158 @@ Examples:
   tenure jobs delete 01890a5d-ac96-774b-bcce-b302099a8057
   tenure jobs delete --state cancelled --tag import --dry-run"""
 )
-@choosable("succeeded", "failed", "cancelled", default="default: all three")
+@selection_options("succeeded", "failed", "cancelled", default="default: all three")
 @store_command
-def delete(target: Target, ids: tuple[str, ...], **choice: Any) -> None:
-    """Delete jobs that have finished, or whose records cannot be read.
+def delete(target: Target, ids: tuple[str, ...], **filters: Any) -> None:
+    """Delete finished jobs, and jobs whose records cannot be read.
 
-    Their results go too, and their unique keys are free at once. There is no way back. Workers
+    Also deletes their results and frees their unique keys at once. You cannot undo this. Workers
     delete finished jobs by themselves when their retention is over.
     """
-    act = _Act(
+    action = _Action(
         verb="delete",
-        done="deleted",
-        call=lambda store, some: store.jobs.delete(some),
+        past="deleted",
+        call=lambda store, batch: store.jobs.delete(batch),
         states=("succeeded", "failed", "cancelled"),
-        of_one={
+        single={
             "deleted": "Deleted",
-            "unfinished": "Has not finished, so it stays; first use 'tenure jobs cancel':",
+            "unfinished": "Not finished, so not deleted; first use 'tenure jobs cancel':",
         },
-        of_many={
+        plural={
             "deleted": "Deleted {}.",
             "unfinished": "Left {} as before: requeued meanwhile.",
         },
-        wrong=("unfinished",),
+        errors=("unfinished",),
     )
-    _do(target, act, ids, Choice(**choice))
+    _run(target, action, ids, Filter(**filters))
 
 
-def _do(target: Target, act: _Act, ids: tuple[str, ...], choice: Choice) -> None:
-    if ids and (choice.is_made or choice.limit is not None or choice.dry_run):
-        raise click.UsageError("Name jobs by their ids, or say what they are like; not both.")
-    if not ids and not choice.is_made:
-        raise click.UsageError(
-            "Say which jobs: ID..., or --state, --task, --queue, --tag or --error."
-        )
+def _run(target: Target, action: _Action, ids: tuple[str, ...], criteria: Filter) -> None:
+    if ids and not (criteria.is_empty and criteria.limit is None and not criteria.dry_run):
+        raise click.UsageError("Give either the ids of jobs or filters, not both.")
+    if not ids and criteria.is_empty:
+        raise click.UsageError("Select jobs: ID..., or --state, --task, --queue, --tag or --error.")
     if ids:
-        _do_with_each(target, act, ids)
+        _run_by_id(target, action, ids)
     else:
-        _do_with_all(target, act, choice)
+        _run_by_filter(target, action, criteria)
 
 
-def _do_with_each(target: Target, act: _Act, ids: Sequence[str]) -> None:
-    """Do it to the jobs that are named, say what came of each, end with 2 if one went wrong."""
+def _run_by_id(target: Target, action: _Action, ids: Sequence[str]) -> None:
+    """Change the jobs with these ids and show each outcome. Exit with 2 if one is an error."""
     target.announce()
 
     async def work(store: Store) -> tuple[dict[str, Any], dict[str, str]]:
         whole = [*dict.fromkeys(await whole_ids(store, ids))]
-        answers: dict[str, str | None] = {}
-        for some in slices([one for one in whole if is_job_id(one)]):
-            answers |= zip(some, await act.call(store, some), strict=True)
-        return target.about(store), {one: answers.get(one) or "not found" for one in whole}
+        outcomes: dict[str, str | None] = {}
+        for batch in batches([id_ for id_ in whole if is_job_id(id_)]):
+            outcomes |= zip(batch, await action.call(store, batch), strict=True)
+        return target.about(store), {id_: outcomes.get(id_) or "not found" for id_ in whole}
 
     about, outcomes = target.run(work)
-    words = {**act.of_one, "not found": "There is no job"}
+    words = {**action.single, "not found": "There is no job"}
     target.screen.answer(
-        {**about, "jobs": _listed(outcomes)},
-        *(Text(f"{words[outcome]} {safe(one)}") for one, outcome in outcomes.items()),
+        {**about, "jobs": _documents(outcomes)},
+        *(Text(f"{words[outcome]} {safe(id_)}") for id_, outcome in outcomes.items()),
     )
-    if not {"not found", *act.wrong}.isdisjoint(outcomes.values()):
+    if not {"not found", *action.errors}.isdisjoint(outcomes.values()):
         raise click.exceptions.Exit(2)
 
 
-def _do_with_all(target: Target, act: _Act, choice: Choice) -> None:
-    """Do it to all jobs that fit, in slices, after asking; end with 2 if one went wrong.
+def _run_by_filter(target: Target, action: _Action, criteria: Filter) -> None:
+    """Change all jobs that match, in batches, after a question. Exit with 2 after a conflict.
 
-    What somebody else did to a job in the meantime is not wrong.
+    What other processes did to a job in the meantime is not an error.
     """
-    asks = not (choice.yes or choice.dry_run)
-    if asks and not sys.stdin.isatty():
-        raise click.UsageError("There is nobody to ask: add --yes, or --dry-run to only look.")
+    needs_answer = not (criteria.yes or criteria.dry_run)
+    if needs_answer and not sys.stdin.isatty():
+        raise click.UsageError(
+            "Cannot ask for confirmation without a terminal: add --yes, or --dry-run to only look."
+        )
     target.announce()
-    found = _found(target, act, choice)
-    document = {**target.about(target.store()), "fitting": len(found)}
-    if choice.dry_run or not found:
-        jobs = [{"id": one} for one in found]
-        target.screen.answer({**document, "jobs": jobs}, Text(_told(act, choice, found)))
+    tasks = _matches(target, action, criteria)
+    document = {**target.about(target.store()), "matching": len(tasks)}
+    if criteria.dry_run or not tasks:
+        jobs = [{"id": id_} for id_ in tasks]
+        target.screen.answer({**document, "jobs": jobs}, Text(_summary(action, criteria, tasks)))
         return
-    if asks:
-        _ask(target, act, _told(act, choice, found), "it" if len(found) == 1 else "them")
-    # Found newest first, done oldest first: so they start in their old order.
-    outcomes = _done_inslices(target, act, [*reversed(found)])
+    if needs_answer:
+        _ask(target, action, _summary(action, criteria, tasks), len(tasks))
+    # Read newest first, changed oldest first, so that requeued jobs start in their old order.
+    outcomes = _run_in_batches(target, action, [*reversed(tasks)])
     counts = Counter(outcomes.values())
-    words = {**act.of_many, "not found": "Missed {}: removed meanwhile, as the retention was over."}
+    words = {**action.plural, "not found": "Missed {}: removed meanwhile, retention is over."}
     target.screen.answer(
-        {**document, "jobs": _listed(outcomes)},
-        *(Text(_sentence(words[outcome], counts[outcome])) for outcome in words if counts[outcome]),
+        {**document, "jobs": _documents(outcomes)},
+        *(
+            Text(words[outcome].format(count(counts[outcome], "job")))
+            for outcome in words
+            if counts[outcome]
+        ),
     )
     if counts["conflict"]:
         raise click.exceptions.Exit(2)
 
 
-def _found(target: Target, act: _Act, choice: Choice) -> dict[str, str]:
+def _matches(target: Target, action: _Action, criteria: Filter) -> dict[str, str]:
     screen = target.screen
-    states = act.states if choice.state is None else (choice.state,)
+    states = _states(action, criteria)
     try:
         return target.run(
-            lambda store: fitting(
-                store, choice, states, lambda number: screen.progress(f"Found {number:,}...")
+            lambda store: matching_jobs(
+                store, criteria, states, lambda number: screen.progress(f"Found {number:,}...")
             )
         )
     finally:
         screen.progress("")
 
 
-def _done_inslices(target: Target, act: _Act, ids: Sequence[str]) -> dict[str, str]:
+def _states(action: _Action, criteria: Filter) -> tuple[JobState, ...]:
+    return action.states if criteria.state is None else (criteria.state,)
+
+
+def _run_in_batches(target: Target, action: _Action, ids: Sequence[str]) -> dict[str, str]:
     outcomes: dict[str, str] = {}
 
     async def work(store: Store) -> None:
-        for some in slices(ids):
-            answers = await act.call(store, some)
-            outcomes.update(zip(some, (one or "not found" for one in answers), strict=True))
+        for batch in batches(ids):
+            answers = await action.call(store, batch)
+            outcomes.update(zip(batch, (answer or "not found" for answer in answers), strict=True))
             target.screen.progress(f"{len(outcomes):,} of {len(ids):,}...")
 
     try:
         target.run(work)
     except TenureError:
         target.screen.progress("")
-        target.screen.aside(f"{len(outcomes):,} of {len(ids):,} were done before this happened:")
+        target.screen.remark(f"{len(outcomes):,} of {len(ids):,} were done before this error:")
         raise
     finally:
         target.screen.progress("")
     return outcomes
 
 
-def _listed(outcomes: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"id": one, "outcome": outcome} for one, outcome in outcomes.items()]
+def _documents(outcomes: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"id": id_, "outcome": outcome} for id_, outcome in outcomes.items()]
 
 
-def _told(act: _Act, choice: Choice, found: Mapping[str, str]) -> str:
-    """Return how many jobs fit, and of which tasks."""
-    if not found:
-        return "No job fits."
-    tasks = Counter(found.values()).most_common()
-    parts = [f"{number:,} of {safe(task)}" for task, number in tasks[:_TASKS_TOLD]]
-    rest = sum(number for _, number in tasks[_TASKS_TOLD:])
-    if rest:
+def _summary(action: _Action, criteria: Filter, tasks: Mapping[str, str]) -> str:
+    """Return how many jobs match, and of which tasks."""
+    if not tasks:
+        return "No job matches."
+    numbers = Counter(tasks.values()).most_common()
+    parts = [f"{number:,} of {safe(task)}" for task, number in numbers[:_TASKS_SHOWN]]
+    if rest := sum(number for _, number in numbers[_TASKS_SHOWN:]):
         parts.append(f"{rest:,} of other tasks")
-    states = act.states if choice.state is None else (choice.state,)
-    jobs = f"{' or '.join(states)} job{'' if len(found) == 1 else 's'}"
-    fit = "fits" if len(found) == 1 else "fit"
-    return f"{len(found):,} {jobs} {fit}: {', '.join(parts)}."
+    jobs = count(len(tasks), f"{' or '.join(_states(action, criteria))} job")
+    match = "matches" if len(tasks) == 1 else "match"
+    return f"{jobs} {match}: {', '.join(parts)}."
 
 
-def _ask(target: Target, act: _Act, told: str, what: str) -> None:
-    click.echo(told, err=True)
+def _ask(target: Target, action: _Action, summary: str, number: int) -> None:
+    click.echo(summary, err=True)
+    what = "it" if number == 1 else "them"
     try:
-        click.confirm(f"{act.verb.capitalize()} {what}?", abort=True, err=True)
+        click.confirm(f"{action.verb.capitalize()} {what}?", abort=True, err=True)
     except click.Abort:
-        target.screen.failure("Aborted", f"nothing was {act.done}.")
+        target.screen.failure("Aborted", f"nothing was {action.past}.")
         raise click.exceptions.Exit(1) from None
-
-
-def _sentence(words: str, number: int) -> str:
-    jobs = "1 job" if number == 1 else f"{number:,} jobs"
-    return words.format(jobs)

@@ -1,4 +1,4 @@
-"""`tenure jobs`: what was asked for, how it went, and ending or repeating it."""
+"""`tenure jobs`, `ls` and `show`: list jobs, and show one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import click
 from rich.text import Text
 
-from tenure.cli.doctor.damage import what_to_do
 from tenure.cli.jobs.actions import cancel, delete, requeue
-from tenure.cli.jobs.selection import PAGE, narrowing, whole_ids
+from tenure.cli.jobs.selection import PAGE, filter_options, whole_ids
 from tenure.cli.jobs.story import Surroundings, shown
+from tenure.cli.jobs.stranded import advice_for_stranded
 from tenure.cli.jobs.table import document, full_document, listed
 from tenure.cli.jobs.tail import tail
-from tenure.cli.options import cursor as cursor_given
-from tenure.cli.target import Target, store_command
+from tenure.cli.options import cursor as cursor_option
+from tenure.cli.target import Target, store_command, store_group
 from tenure.core.jobs.states import STATES, JobState
 from tenure.errors import JobUnreadable, StoreError
 from tenure.jobs import Job, Jobs
@@ -23,17 +23,17 @@ from tenure.stores.contract import Store
 __all__ = ["jobs"]
 
 
-@click.group(
+@store_group(
     epilog="""\b
 Examples:
   tenure jobs ls --state failed
   tenure jobs show 01890a5d-ac96-774b-bcce-b302099a8057
-  tenure jobs show b302099a8057   the end of an id will do, from 8 characters on
+  tenure jobs show b302099a8057   the last 8 characters of an id, or more, are enough
   tenure jobs tail
-  tenure jobs requeue --task resize --dry-run"""
+  tenure jobs requeue --task resize --dry-run""",
 )
 def jobs() -> None:
-    """See what was asked for and how it went; cancel, repeat or delete it."""
+    """List, show, follow, cancel, requeue and delete jobs."""
 
 
 for command in (tail, cancel, requeue, delete):
@@ -49,13 +49,17 @@ Examples:
   tenure jobs ls --state failed --all --json | jq -r '.jobs[].error' | sort | uniq -c"""
 )
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
-@narrowing
+@filter_options
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="The most to list."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="How many jobs to list.",
 )
 @click.option("--timers", is_flag=True, help="Also list the runs of timers.")
-@click.option("--cursor", callback=cursor_given, help="Go on where an earlier list ended.")
-@click.option("--all", "everything", is_flag=True, help="List all, however many there are.")
+@click.option("--cursor", callback=cursor_option, help="Continue where an earlier list ended.")
+@click.option("--all", "everything", is_flag=True, help="List all jobs.")
 @store_command
 def ls(
     target: Target,
@@ -69,46 +73,46 @@ def ls(
     cursor: str | None,
     everything: bool,
 ) -> None:
-    """List jobs, newest first; the runs of timers only with --timers, or --task @name.
+    """List jobs, newest first. Runs of timers: with --timers, or --task @NAME.
 
-    A narrow terminal gets the ends of the ids, which the other commands take as well.
+    A narrow terminal shows the ends of ids, which all other commands accept.
     """
     target.announce()
-    wanted = {"state": state, "task": task, "queue": queue, "tag": tag}
+    filters = {"state": state, "task": task, "queue": queue, "tag": tag}
 
     async def look(
         store: Store,
     ) -> tuple[dict[str, Any], list[Job[Any]], str | None, int]:
         most = None if everything else limit
-        found, following = await _find(store, wanted, cursor, most, timers=timers)
-        return target.about(store), found, following, (await store.ping()).now
+        jobs, following = await _find(store, filters, cursor, most, timers=timers)
+        return target.about(store), jobs, following, (await store.ping()).now
 
-    about, found, following, now = target.run(look)
-    answer = {**about, "jobs": [document(job) for job in found], "cursor": following}
-    narrowed = any(value is not None for value in (*wanted.values(), cursor))
-    nothing = Text("No job fits." if narrowed else "There are no jobs.")
-    shortened = target.screen.is_narrow
-    target.screen.answer(answer, listed(found, now, short=shortened) if found else nothing)
-    if not found and not timers:
-        target.screen.aside("Runs of timers are listed with --timers.")
+    about, jobs, following, now = target.run(look)
+    answer = {**about, "jobs": [document(job) for job in jobs], "cursor": following}
+    is_filtered = any(value is not None for value in (*filters.values(), cursor))
+    nothing = Text("No job matches." if is_filtered else "There are no jobs.")
+    is_short = target.screen.is_narrow
+    target.screen.answer(answer, listed(jobs, now, short=is_short) if jobs else nothing)
+    if not jobs and not timers:
+        target.screen.remark("Runs of timers are listed with --timers.")
     if following is not None:
-        target.screen.aside(f"There may be more: go on with --cursor {following}, or use --all.")
+        target.screen.remark(f"There may be more: use --cursor {following}, or --all.")
 
 
 async def _find(
-    store: Store, wanted: dict[str, Any], cursor: str | None, limit: int | None, *, timers: bool
+    store: Store, filters: dict[str, Any], cursor: str | None, limit: int | None, *, timers: bool
 ) -> tuple[list[Job[Any]], str | None]:
-    """Return up to `limit` jobs, and where to go on. Pages may be short and not the last one."""
-    found: list[Job[Any]] = []
-    looking = Jobs(store, {})
-    look = looking.page if timers else looking.page_without_timers
+    """Return up to `limit` jobs, and the cursor after them. A short page is not always the last."""
+    jobs: list[Job[Any]] = []
+    service = Jobs(store, {})
+    read_page = service.page if timers else service.page_without_timers
     while True:
-        room = PAGE if limit is None else min(PAGE, limit - len(found))
-        page = await look(**wanted, limit=room, cursor=cursor)
-        found += page
+        room = PAGE if limit is None else min(PAGE, limit - len(jobs))
+        page = await read_page(**filters, limit=room, cursor=cursor)
+        jobs += page
         cursor = page.cursor
-        if cursor is None or len(found) == limit:
-            return found, cursor
+        if cursor is None or len(jobs) == limit:
+            return jobs, cursor
 
 
 @jobs.command(
@@ -120,10 +124,9 @@ Examples:
 @click.argument("job_id", metavar="ID")
 @store_command
 def show(target: Target, job_id: str) -> None:
-    """Tell all about one job, also why it waits.
+    """Show one job: attempts, error, result, and why it waits.
 
-    Instead of the whole id, its last 8 characters or more will do, for one of the newest 1,000
-    jobs of each state.
+    The last 8 characters of the id, or more, are enough for the newest 1,000 jobs of each state.
     """
     target.announce()
 
@@ -133,23 +136,23 @@ def show(target: Target, job_id: str) -> None:
         return target.about(store), job, await Surroundings.of(job, store)
 
     about, job, around = target.run(look)
-    told = {"waits_for": [word for word, _ in around.waits_for(job)]}
+    waits_for = [word for word, _ in around.waits_for(job)]
     parts = shown(job, around, folded=target.screen.is_terminal)
-    target.screen.answer({**about, **full_document(job), **told}, *parts)
+    target.screen.answer({**about, **full_document(job), "waits_for": waits_for}, *parts)
 
 
 async def _job(store: Store, id_: str) -> Job[Any]:
-    """Return a job. Raises StoreError, saying what to do, if it cannot be read."""
+    """Return a job. Raises StoreError with advice if it cannot be read."""
     try:
         return await Jobs(store, {}).job(id_)
     except JobUnreadable:
         page = await store.jobs.find(state="stranded", limit=PAGE)
         for stranded in page.stranded:
             if stranded.id == id_:
-                raise StoreError(what_to_do(stranded)) from None
-        [damaged] = [one for one in store.damage if (one.kind, one.name) == ("job", id_)]
+                raise StoreError(advice_for_stranded(stranded)) from None
+        [record] = [each for each in store.damage if (each.kind, each.name) == ("job", id_)]
         msg = (
-            f"job {id_} cannot be read: {damaged.why} (in {damaged.where}). 'tenure jobs "
-            f"delete {id_}' removes it. Enqueue it again if it is still wanted."
+            f"Cannot read job {id_}: {record.why} (in {record.where}). 'tenure jobs delete {id_}' "
+            "removes it. Enqueue it again if it is still needed."
         )
         raise StoreError(msg) from None

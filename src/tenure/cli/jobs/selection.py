@@ -1,4 +1,4 @@
-"""Which jobs a command is about: whole ids, the ends of ids, or all that fit a description."""
+"""Which jobs a command is about: whole ids, ends of ids, or all jobs that match filters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tenure.stores.contract import Store
 
 __all__ = [
     "PAGE",
-    "Choice",
-    "choosable",
-    "fitting",
-    "narrowing",
-    "newest",
-    "slices",
+    "Filter",
+    "batches",
+    "filter_options",
+    "matching_jobs",
+    "newest_jobs",
+    "selection_options",
     "whole_ids",
 ]
 
@@ -32,43 +32,43 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 PAGE = 200
-"""The most jobs to ask a store for at once."""
+"""The most jobs to read from a store in one call."""
 
-# Ids of one moment begin alike, so it is the end that tells them apart. 32 random bits: of a
-# million jobs, one in four thousand has a namesake.
+# Ids from the same moment begin alike, so commands accept the end of an id: 32 random bits. Of a
+# million jobs, one in four thousand shares its end with another.
 _END_LENGTH = 8
 _END = re.compile(rf"[0-9a-f-]{{{_END_LENGTH},35}}")
 
-# How many jobs of a state are looked at where no store can look for what is wanted.
+# How many pages of a state are read to find jobs by what the store has no index for.
 _PAGES = 5
 
 
-async def whole_ids(store: Store, given: Sequence[str]) -> list[str]:
-    """Return ids as they were given, but the whole id for the end of one.
+async def whole_ids(store: Store, ids: Sequence[str]) -> list[str]:
+    """Return the ids, with the whole id in place of the end of one.
 
-    Ends are looked for among the newest 1,000 jobs of each state. Raises ConfigError for an end
-    that no job there has, or several have, or that is too short to tell jobs apart.
+    Searches the newest 1,000 jobs of each state for ends. Raises ConfigError for an end that
+    matches no job or several jobs, or that is too short.
     """
-    for one in given:
-        if len(one) < _END_LENGTH:
-            msg = f"{one!r} is too short: give at least the last {_END_LENGTH} characters of an id."
+    for id_ in ids:
+        if len(id_) < _END_LENGTH:
+            msg = f"{id_!r} is too short: give at least the last {_END_LENGTH} characters of an id."
             raise ConfigError(msg)
-    ends = {one for one in given if _END.fullmatch(one)}
+    ends = {id_ for id_ in ids if _END.fullmatch(id_)}
     if not ends:
-        return [*given]
-    known = await _known_ids(store)
-    meant = {end: {id_ for id_ in known if id_.endswith(end)} for end in ends}
-    return [_only(one, meant[one]) if one in ends else one for one in given]
+        return [*ids]
+    stored = await _stored_ids(store)
+    matches = {end: {id_ for id_ in stored if id_.endswith(end)} for end in ends}
+    return [_only_match(id_, matches[id_]) if id_ in ends else id_ for id_ in ids]
 
 
-async def _known_ids(store: Store) -> set[str]:
-    known = {record.id for state in STATES async for record in newest(store, state)}
-    # Lists leave out what cannot be read, but name it: an operator can mean that as well.
-    known |= {job.id for job in (await store.jobs.find(state="stranded")).stranded}
-    return known | {one.name for one in store.damage if one.kind == "job"}
+async def _stored_ids(store: Store) -> set[str]:
+    ids = {record.id for state in STATES async for record in newest_jobs(store, state)}
+    # Lists leave out unreadable jobs, but operators must be able to name them.
+    ids |= {job.id for job in (await store.jobs.find(state="stranded")).stranded}
+    return ids | {record.name for record in store.damage if record.kind == "job"}
 
 
-async def newest(store: Store, state: JobState) -> AsyncIterator[JobRecord]:
+async def newest_jobs(store: Store, state: JobState) -> AsyncIterator[JobRecord]:
     """Yield the newest 1,000 jobs of a state."""
     cursor = None
     for _ in range(_PAGES):
@@ -80,20 +80,20 @@ async def newest(store: Store, state: JobState) -> AsyncIterator[JobRecord]:
             return
 
 
-def _only(given: str, meant: set[str]) -> str:
-    if len(meant) > 1:
-        msg = f"several jobs end with {given!r}: {', '.join(sorted(meant))}. Write more of the id."
+def _only_match(end: str, matches: set[str]) -> str:
+    if len(matches) > 1:
+        msg = f"several jobs end with {end!r}: {', '.join(sorted(matches))}. Write more of the id."
         raise ConfigError(msg)
-    for id_ in meant:
+    for id_ in matches:
         return id_
     msg = (
-        f"no job ends with {given!r}, among the newest 1,000 of each state. Write the whole id of "
+        f"no job ends with {end!r}, among the newest 1,000 of each state. Write the whole id of "
         "an older one."
     )
     raise ConfigError(msg)
 
 
-def narrowing(command: F) -> F:
+def filter_options(command: F) -> F:
     """Let a command take --task, --queue and --tag."""
     for option in ("tag", "queue", "task"):
         preposition = "with" if option == "tag" else "of"
@@ -103,8 +103,8 @@ def narrowing(command: F) -> F:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What jobs must be like for a command to be about them, and whether to go ahead."""
+class Filter:
+    """Which jobs a command changes if it gets no ids, and whether it asks first."""
 
     state: JobState | None
     task: str | None
@@ -116,33 +116,34 @@ class Choice:
     yes: bool
 
     @property
-    def is_made(self) -> bool:
-        return any(one is not None for one in (self.state, self.error, *self.wanted.values()))
+    def is_empty(self) -> bool:
+        values = (self.state, self.error, *self.stored.values())
+        return all(value is None for value in values)
 
     @property
-    def wanted(self) -> Mapping[str, str | None]:
-        """What a store can look for."""
+    def stored(self) -> Mapping[str, str | None]:
+        """The filters that stores apply themselves."""
         return {"task": self.task, "queue": self.queue, "tag": self.tag}
 
-    def fits(self, job: Job[Any]) -> bool:
-        """Whether the error is the one that is looked for, which no store knows about."""
+    def matches(self, job: Job[Any]) -> bool:
+        """Whether the error contains --error, which stores cannot search."""
         return self.error is None or self.error.lower() in (job.error or job.reason).lower()
 
 
-def choosable(*states: JobState, default: str) -> Callable[[Callable[..., None]], Any]:
-    """Let a command take ids, or instead a description of jobs in one of these states."""
+def selection_options(*states: JobState, default: str) -> Callable[[Callable[..., None]], Any]:
+    """Let a command take ids, or else filters for jobs in one of these states."""
     options = (
         click.argument("ids", metavar="[ID]...", nargs=-1),
         click.option(
             "--state", type=click.Choice(states), help=f"Only jobs in this state [{default}]."
         ),
-        narrowing,
-        click.option("--error", metavar="TEXT", help="Only jobs whose error contains this."),
+        filter_options,
+        click.option("--error", metavar="TEXT", help="Only jobs whose error contains this text."),
         click.option(
-            "--limit", type=click.IntRange(min=1), help="No more than so many, the newest ones."
+            "--limit", type=click.IntRange(min=1), help="Only this many jobs, the newest ones."
         ),
-        click.option("--dry-run", is_flag=True, help="Only say how many there are."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Change nothing; show how many jobs match."),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
     )
 
     def decorate(command: Callable[..., None]) -> Any:
@@ -153,32 +154,32 @@ def choosable(*states: JobState, default: str) -> Callable[[Callable[..., None]]
     return decorate
 
 
-async def fitting(
-    store: Store, choice: Choice, states: Sequence[JobState], tell: Callable[[int], None]
+async def matching_jobs(
+    store: Store, criteria: Filter, states: Sequence[JobState], progress: Callable[[int], None]
 ) -> dict[str, str]:
-    """Return the ids of all jobs that fit, newest first within a state, and their tasks.
+    """Return the ids of all jobs that match, newest first within a state, and their tasks.
 
-    `tell` is told how many there are so far.
+    Calls `progress` after each page with the number of jobs so far.
     """
-    found: dict[str, str] = {}
-    looking = Jobs(store, {})
+    tasks: dict[str, str] = {}
+    service = Jobs(store, {})
     for state in states:
         cursor = None
         while True:
-            page = await looking.page(**choice.wanted, state=state, limit=PAGE, cursor=cursor)
-            for job in filter(choice.fits, page):
-                if len(found) == choice.limit:
-                    return found
-                found[job.id] = job.task
-            tell(len(found))
+            page = await service.page(**criteria.stored, state=state, limit=PAGE, cursor=cursor)
+            for job in filter(criteria.matches, page):
+                if len(tasks) == criteria.limit:
+                    return tasks
+                tasks[job.id] = job.task
+            progress(len(tasks))
             cursor = page.cursor
             if cursor is None:
                 break
-    return found
+    return tasks
 
 
-def slices(items: Sequence[T]) -> Iterator[list[T]]:
-    """Yield as many items at a time as a call to a store may have."""
+def batches(items: Sequence[T]) -> Iterator[list[T]]:
+    """Yield the items in batches as large as a call to a store may have."""
     rest = iter(items)
-    while some := [*islice(rest, BATCH_MAX)]:
-        yield some
+    while batch := [*islice(rest, BATCH_MAX)]:
+        yield batch

@@ -1,4 +1,4 @@
-"""All about one job, for people: what it is, how it went so far, and what it waits for."""
+"""What `tenure jobs show` says about one job: its facts, its attempts, and why it waits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from rich.text import Text
 
 from tenure.cli.jobs.table import (
     STYLES,
-    joined,
-    plain,
+    payload,
     progress_of,
     shown_result,
     state_of,
     timer_of,
-    took,
 )
-from tenure.cli.output import Cell, duration, safe, table
+from tenure.cli.tables import Cell, table
+from tenure.cli.text import count, duration, joined, safe, took
 from tenure.core.jobs.records import SOON, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.jobs.run_numbers import numbered_history
@@ -35,13 +34,13 @@ from tenure.stores.contract import Store
 
 __all__ = ["Surroundings", "shown"]
 
-# Of a replica's id, as much as the logs show.
+# How many characters of a replica's id are shown: as many as in the logs.
 _REPLICA = 8
 _PROCESS = ("host", "pid")
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What else the store says that explains how a job fares."""
+    """What else in the store explains the state of a job: its queue, and the replicas."""
 
     now: int
     queue: QueueCounts
@@ -49,21 +48,21 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     @classmethod
     async def of(cls, job: Job[Any], store: Store) -> Surroundings:
-        """Look around, no further than this job needs."""
+        """Read what this job needs, and no more."""
         nothing = QueueCounts(queue=job.queue, waiting=0, running=0)
         counts = await store.jobs.counts() if job.state == "waiting" else []
         return cls(
             now=(await store.ping()).now,
-            queue=next((one for one in counts if one.queue == job.queue), nothing),
+            queue=next((queue for queue in counts if queue.queue == job.queue), nothing),
             replicas=[] if job.is_finished else await store.jobs.replicas(),
         )
 
     @property
     def alive(self) -> list[ReplicaRecord]:
-        return [one for one in self.replicas if one.expires_in > 0 and not one.dead]
+        return [replica for replica in self.replicas if replica.expires_in > 0 and not replica.dead]
 
     def waits_for(self, job: Job[Any]) -> Iterator[tuple[str, str]]:
-        """Yield why a waiting job does not run: in a word, and for people."""
+        """Yield why a waiting job does not run: a word for programs, a phrase for people."""
         if job.state != "waiting":
             return
         is_due, left = job.record.is_due(self.now), (job.record.due - self.now) / 1e6
@@ -84,58 +83,61 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
     def _turn(self, late: float, timer: str) -> tuple[str, str]:
         queue, alive = self.queue, self.alive
-        told = {one.id: serving for one in alive if (serving := read_serving(one.meta))}
-        may = {
+        published = {
+            replica.id: serving for replica in alive if (serving := read_serving(replica.meta))
+        }
+        slots_of = {
             name: serving.slots + (serving.timer_slots if timer else 0)
-            for name, serving in told.items()
+            for name, serving in published.items()
             if (serving.may_run(timer) if timer else serving.may_serve(queue.queue))
         }
-        does_not_say = len(told) < len(alive)
-        # Workers look for jobs this often at the least, and an idle one takes what it finds.
+        is_incomplete = len(published) < len(alive)
+        # Workers claim at least this often, and an idle worker takes any due job.
         is_overdue = late > SOON and not queue.running
-        if not may and (is_overdue if does_not_say else True):
-            return "queue", self._unserved(timer, does_not_say=does_not_say)
-        held, slots = sum(one.held for one in alive if one.id in may), sum(may.values())
-        if may and held >= slots and not does_not_say:
-            return "slot", _taken(len(may), slots)
-        others = max(queue.waiting - 1, 0)
-        return "turn", f"its turn, beside {others:,} of its queue; {queue.running:,} run"
+        if not slots_of and (is_overdue if is_incomplete else True):
+            return "queue", self._unserved(timer, is_incomplete=is_incomplete)
+        held = sum(replica.held for replica in alive if replica.id in slots_of)
+        slots = sum(slots_of.values())
+        if slots_of and held >= slots and not is_incomplete:
+            return "slot", _taken(len(slots_of), slots)
+        others = count(max(queue.waiting - 1, 0), "other job")
+        return "turn", f"its turn: {others} waiting in its queue, {queue.running:,} running"
 
-    def _unserved(self, timer: str, *, does_not_say: bool) -> str:
+    def _unserved(self, timer: str, *, is_incomplete: bool) -> str:
         serves = f"runs the timer {timer!r}" if timer else "serves its queue"
         workers = "1 worker is" if len(self.alive) == 1 else f"{len(self.alive)} workers are"
-        why = "none runs a job of it" if does_not_say else "none does ('tenure replicas')"
+        why = "none runs a job of it" if is_incomplete else "none does ('tenure replicas ls')"
         return f"a worker that {serves}: {workers} alive, but {why}"
 
     def where(self, replica: str) -> str:
-        """Return which replica that is, and on which process of which host, if that is known."""
-        known = self._replica(replica)
-        host, pid = ("", "") if known is None else (known.meta.get(key, "") for key in _PROCESS)
+        """Return a replica with its host and process, if the store still has its record."""
+        record = self._record(replica)
+        host, pid = ("", "") if record is None else (record.meta.get(key, "") for key in _PROCESS)
         return safe(" at ".join(filter(None, (replica[:_REPLICA], f"{host}:{pid}".strip(":")))))
 
     def fate(self, job: Job[Any]) -> str:
-        """Return what becomes of a running job whose replica is not alive."""
+        """Return what will happen to a running job whose replica is not alive; else ""."""
         if job.state != "running":
             return ""
-        known = self._replica(job.replica)
-        if known is None:
+        record = self._record(job.replica)
+        if record is None:
             which = "which" if job.replica else "a replica that"
-            return f"{which} the store does not know: 'tenure recover' lets another worker run it"
-        if known.expires_in > 0 and not known.dead:
+            return f"{which} is not in the store: 'tenure recover' lets another worker run the job"
+        if record.expires_in > 0 and not record.dead:
             return ""
-        return "which is gone: a worker takes the job over within seconds, or 'tenure recover'"
+        return "which has expired: a worker recovers the job within seconds, or 'tenure recover'"
 
-    def _replica(self, replica: str) -> ReplicaRecord | None:
-        return next((one for one in self.replicas if one.id == replica), None)
+    def _record(self, id_: str) -> ReplicaRecord | None:
+        return next((replica for replica in self.replicas if replica.id == id_), None)
 
 
 def _taken(workers: int, slots: int) -> str:
     whose = "the worker that serves it" if workers == 1 else f"the {workers} workers that serve it"
-    return f"a free slot: all {slots:,} of {whose} are taken"
+    return f"a free slot: {slots:,} of {slots:,} slots of {whose} are taken"
 
 
 def shown(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[RenderableType]:
-    """Yield all that is known about a job; `folded` over as many lines as it takes."""
+    """Yield the page about a job; `folded` breaks attempts into several lines."""
     style = STYLES[job.state]
     yield Text.assemble((safe(job.task), "bold"), f"  {job.id}  ", (state_of(job), style))
     yield Text()
@@ -175,7 +177,7 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
 
 
 def _origin(job: Job[Any], now: int) -> str:
-    """Return which timer or schedule has made it, and of which tick that tells."""
+    """Return the timer or schedule that made it, and the tick if its arguments name one."""
     name = safe(job.record.schedule)
     if not name or not timer_of(job):
         return f"the schedule {name}" if name else ""
@@ -190,23 +192,23 @@ def _timeout(job: Job[Any], now: int) -> str:
     length = job.record.timeout
     if length is None:
         return ""
-    every = f"{duration(length)} an attempt"
+    every = f"{duration(length)} per attempt"
     if job.state != "running":
         return every
     left = (job.record.started - now) / 1e6 + length
-    over = f"over in {duration(left)}" if left > 0 else f"over for {duration(-left)}"
-    return f"{every}, {over}"
+    end = f"ends in {duration(left)}" if left > 0 else f"exceeded by {duration(-left)}"
+    return f"{every}, {end}"
 
 
 def _kept(job: Job[Any], now: int) -> str:
     record = job.record
     if not job.is_finished:
         return (
-            f"{duration(record.retention)} after it has succeeded or was cancelled, "
-            f"{duration(record.retention_failed)} after it has failed"
+            f"{duration(record.retention)} after success or cancellation, "
+            f"{duration(record.retention_failed)} after failure"
         )
     end = record.finished + round(record.kept_for * 1e6)
-    # What is over is removed by workers, from time to time.
+    # It may still be there afterwards: workers prune from time to time.
     return f"until {_when(end, now)}"
 
 
@@ -228,22 +230,22 @@ _OUTCOMES = {
 
 
 def _attempts(job: Job[Any], around: Surroundings, *, folded: bool) -> Iterator[list[Cell]]:
-    """Yield the attempts, oldest first, each with how long it took until the next one."""
-    ended_ones = numbered_history(job.record)
-    started = [one.started for one in ended_ones]
+    """Yield the attempts, oldest first, each with the time until the next attempt."""
+    past = numbered_history(job.record)
+    starts = [attempt.started for attempt in past]
     if job.state == "running":
-        started.append(job.record.started)
-    for one, following in zip_longest(ended_ones, started[1:]):
-        if one is None:
+        starts.append(job.record.started)
+    for attempt, next_start in zip_longest(past, starts[1:]):
+        if attempt is None:
             break
-        again = "" if following is None else f"started again {took(one.ended, following)} later"
-        ended = _OUTCOMES[one.outcome].format(took(one.started, one.ended))
+        gap = "" if next_start is None else f"next attempt {took(attempt.ended, next_start)} later"
+        ended = _OUTCOMES[attempt.outcome].format(took(attempt.started, attempt.ended))
         lines = [
-            joined(_when(one.started, around.now), _on(around.where(one.replica))),
-            joined(ended, again),
-            safe(one.error),
+            joined(_when(attempt.started, around.now), _on(around.where(attempt.replica))),
+            joined(ended, gap),
+            safe(attempt.error),
         ]
-        yield [f"attempt {one.attempt}", Text(_laid_out(lines, folded=folded))]
+        yield [f"attempt {attempt.attempt}", Text(_laid_out(lines, folded=folded))]
     if job.state == "running":
         running = f"running for {duration((around.now - job.record.started) / 1e6)}"
         lines = [
@@ -270,4 +272,4 @@ def _when(micros: int, now: int) -> str:
 
 
 def _text(data: bytes | None) -> str:
-    return safe(json.dumps(plain(data), ensure_ascii=False)) if data else ""
+    return safe(json.dumps(payload(data), ensure_ascii=False)) if data else ""

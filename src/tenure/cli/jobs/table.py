@@ -8,31 +8,29 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.output import Cell, Shrinking, duration, safe, table
+from tenure.cli.tables import Cell, ShrinkingCell, table
+from tenure.cli.text import count, duration, instant, joined, safe, took
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.results import read_stored
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.states import JobState
-from tenure.core.jobs.view import as_datetime, waits_for_its_task
+from tenure.core.jobs.view import waits_for_its_task
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.values.json import decode_plain
 from tenure.jobs import Job
 
 __all__ = [
     "STYLES",
-    "about",
     "document",
     "full_document",
     "id_of",
-    "instant",
-    "joined",
     "listed",
-    "plain",
+    "payload",
     "progress_of",
     "shown_result",
     "state_of",
+    "summary",
     "timer_of",
-    "took",
 ]
 
 STYLES: dict[JobState, str] = {
@@ -43,13 +41,13 @@ STYLES: dict[JobState, str] = {
     "cancelled": "yellow",
 }
 
-# How much of an id is shown where there is little room: of its end, which is random. Commands take
-# no less; see `choosing`.
+# How much of an id a narrow terminal shows: its end, which is random. Commands accept no less; see
+# `selection`.
 _SHORT = 8
 
 
 def document(job: Job[Any]) -> dict[str, Any]:
-    """Return what a list says about a job."""
+    """Return what the JSON of a list says about a job."""
     record = job.record
     return {
         "id": job.id,
@@ -72,12 +70,12 @@ def document(job: Job[Any]) -> dict[str, Any]:
         "reason": job.reason,
         "error": job.error,
         "schedule": record.schedule or None,
-        "arguments": plain(record.payload),
+        "arguments": payload(record.payload),
     }
 
 
 def full_document(job: Job[Any]) -> dict[str, Any]:
-    """Return all that is known about a job."""
+    """Return what the JSON of `jobs show` says about a job."""
     record = job.record
     return {
         **document(job),
@@ -86,60 +84,53 @@ def full_document(job: Job[Any]) -> dict[str, Any]:
         "retention_failed": record.retention_failed,
         "fence": record.fence,
         "revision": record.revision,
-        "result": plain(shown_result(record)[0]),
+        "result": payload(shown_result(record)[0]),
         "result_problem": shown_result(record)[1] or None,
-        "checkpoint": plain(record.checkpoint),
+        "checkpoint": payload(record.checkpoint),
         "trace": job.trace,
         "history": [
             {
-                "attempt": one.attempt,
-                "replica": one.replica,
-                "started": instant(one.started),
-                "ended": instant(one.ended),
-                "outcome": one.outcome,
-                "error": one.error,
+                "attempt": attempt.attempt,
+                "replica": attempt.replica,
+                "started": instant(attempt.started),
+                "ended": instant(attempt.ended),
+                "outcome": attempt.outcome,
+                "error": attempt.error,
             }
-            for one in numbered_history(record)
+            for attempt in numbered_history(record)
         ],
     }
 
 
-def instant(micros: int) -> str | None:
-    """Return an instant of the store's clock as text that sorts; None for one that never was."""
-    if not micros:
-        return None
-    return as_datetime(micros).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def id_of(job: str, *, short: bool) -> str:
-    """Return the id of a job, or its end: ids of one moment begin alike."""
+    """Return the id of a job, or its end: ids from the same moment begin alike."""
     return job[-_SHORT:] if short else job
 
 
 def listed(jobs: Sequence[Job[Any]], now: int, *, short: bool = False) -> RenderableType:
-    """Return a table with a line for each job, maybe with short ids."""
+    """Return a table with a row for each job; `short` shows only the ends of ids."""
     rows: list[list[Cell]] = [
         [
             id_of(job.id, short=short),
-            Shrinking(safe(job.task)),
-            Shrinking(safe(job.queue)),
+            ShrinkingCell(safe(job.task)),
+            ShrinkingCell(safe(job.queue)),
             Text(state_of(job), STYLES[job.state]),
             duration((now - job.record.created) / 1e6),
-            Shrinking(safe(about(job, now)), tail=0),
+            ShrinkingCell(safe(summary(job, now)), tail=0),
         ]
         for job in jobs
     ]
-    columns = ("ID", "TASK", "QUEUE", "STATE", "AGE", "ABOUT")
+    columns = ("ID", "TASK", "QUEUE", "STATE", "AGE", "DETAILS")
     return table(rows, columns, right=("AGE",), optional=("QUEUE", "AGE"))
 
 
 def state_of(job: Job[Any]) -> str:
-    """Return its state; one that was told to stop has a word of its own."""
+    """Return its state; a running job with a pending cancel is "cancelling"."""
     return "cancelling" if job.record.cancelling else job.state
 
 
-def about(job: Job[Any], now: int) -> str:
-    """Return what is most worth knowing about a job beside its state."""
+def summary(job: Job[Any], now: int) -> str:
+    """Return what an operator needs most beside the state: error, progress, due time."""
     record = job.record
     match job.state:
         case "waiting":
@@ -158,33 +149,22 @@ def about(job: Job[Any], now: int) -> str:
 
 
 def timer_of(job: Job[Any]) -> str:
-    """Return the timer whose run it is; nothing for other jobs, also for those of a schedule."""
+    """Return the timer whose run it is; "" for other jobs, also for those of a schedule."""
     return job.record.schedule if job.queue == TIMERS_QUEUE else ""
 
 
 def progress_of(job: Job[Any]) -> str:
-    """Return how far it says it is."""
+    """Return the progress that the handler has reported."""
     part = "" if job.progress is None else f"{job.progress:.0%}"
     return " ".join(filter(None, (part, job.message)))
 
 
 def _losses_of(job: Job[Any]) -> str:
-    return f"lost {job.losses} times" if job.losses > 1 else "lost once" if job.losses else ""
-
-
-def joined(*parts: str) -> str:
-    """Return those of the parts that say something."""
-    return ", ".join(filter(None, parts))
-
-
-def took(began: int, ended: int) -> str:
-    """Return how long something took; most jobs are done within a second."""
-    length = max(0, ended - began) / 1e6
-    return duration(length) if length >= 1 else f"{length * 1000:.0f}ms"
+    return f"lost {count(job.losses, 'time')}" if job.losses else ""
 
 
 def shown_result(record: JobRecord) -> tuple[bytes, str]:
-    """Return a result as it is sent over HTTP, and why callers cannot have it."""
+    """Return a result as it is sent over HTTP, and why callers do not get it, if so."""
     if record.result is None:
         return b"", ""
     try:
@@ -194,8 +174,8 @@ def shown_result(record: JobRecord) -> tuple[bytes, str]:
     return bytes(stored.sent), stored.problem
 
 
-def plain(data: bytes | None) -> Any:
-    """Return what was written down, as plain values."""
+def payload(data: bytes | None) -> Any:
+    """Return stored arguments, a result or a checkpoint as plain values."""
     if not data:
         return None
     try:

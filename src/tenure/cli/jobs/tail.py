@@ -1,4 +1,4 @@
-"""`tenure jobs tail`: what happens to jobs, as it happens."""
+"""`tenure jobs tail`: follow changes of jobs as they happen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import click
 from rich.text import Text
 
 from tenure.cli.jobs.follower import PAGES, Change, Follower
-from tenure.cli.jobs.selection import PAGE, narrowing
-from tenure.cli.jobs.table import STYLES, about, document, id_of, instant, progress_of, state_of
+from tenure.cli.jobs.selection import PAGE, filter_options
+from tenure.cli.jobs.table import STYLES, document, id_of, progress_of, state_of, summary
 from tenure.cli.options import span
-from tenure.cli.output import Screen, safe
+from tenure.cli.screen import Screen
 from tenure.cli.target import Target, explained, store_command
+from tenure.cli.text import instant, safe
 from tenure.core.jobs.states import STATES, JobState
 from tenure.core.jobs.view import as_datetime
 from tenure.errors import StoreUnavailable
@@ -23,7 +24,7 @@ from tenure.stores.contract import Store, Watch
 
 __all__ = ["tail"]
 
-# Jobs that come in a burst are seen in one look.
+# One poll sees all jobs of a burst.
 _BURST = 0.2
 _INTERVAL_MIN = 0.1
 
@@ -38,15 +39,15 @@ Examples:
   tenure jobs tail --task resize --state failed -n 0
   tenure jobs tail --json | jq -r 'select(.state == "failed") | .error'"""
 )
-@narrowing
-@click.option("--state", type=click.Choice(STATES), help="Only what has led to this state.")
+@filter_options
+@click.option("--state", type=click.Choice(STATES), help="Only changes to this state.")
 @click.option(
     "-n",
     "--lines",
     type=click.IntRange(0, PAGE),
     default=10,
     show_default=True,
-    help="How much of the past to begin with.",
+    help="How many earlier changes to show first.",
 )
 @click.option(
     "--interval",
@@ -54,78 +55,80 @@ Examples:
     callback=span,
     default="1s",
     show_default=True,
-    help="How long to wait for a wake-up before looking anyway.",
+    help="How often to poll; a new job triggers a poll at once.",
 )
 @store_command
 def tail(
-    target: Target, *, state: JobState | None, lines: int, interval: float, **wanted: str | None
+    target: Target, *, state: JobState | None, lines: int, interval: float, **filters: str | None
 ) -> None:
-    """Follow what happens to jobs, until Ctrl-C.
+    """Follow changes of jobs until Ctrl-C, with a line for each change.
 
-    There is a line for each change; with --json, each line is a document.
+    With --json, each line is a JSON document.
 
-    It looks again and again, at the newest 200 jobs (up to 1,000 if so many are new), the newest
-    200 that run, and 1,000 that it has seen waiting or running. So between two looks, of a job
-    only the last state is seen; and of a job that is older than these, nothing if it starts and
-    ends in that time.
+    Each poll reads the newest 200 jobs (up to 1,000 if so many are new), the newest 200 running
+    jobs, and up to 1,000 unfinished jobs of earlier polls. If a job changes several times between
+    two polls, only its last state is shown. An older job that starts and finishes between two polls
+    is not shown.
     """
     if interval < _INTERVAL_MIN:
         raise click.BadParameter("it must be at least 100ms.", param_hint="'--interval'")
     target.screen.is_stream = True
     target.announce()
     if target.screen.is_terminal:
-        target.screen.aside("Times are UTC. Ctrl-C ends it.")
-    following = _Following(target.screen, wanted, state, interval)
-    with suppress(KeyboardInterrupt):  # that is how it ends
-        target.run(lambda store: following.run(store, lines))
+        target.screen.remark("Times are UTC. Ctrl-C ends it.")
+    feed = _Feed(target.screen, filters, state, interval)
+    with suppress(KeyboardInterrupt):  # the normal end
+        target.run(lambda store: feed.run(store, lines))
 
 
-class _Following:
+class _Feed:
+    """Shows the changes that a follower returns, poll after poll."""
+
     def __init__(
         self,
         screen: Screen,
-        wanted: dict[str, str | None],
+        filters: dict[str, str | None],
         state: JobState | None,
         interval: float,
     ) -> None:
         self._screen = screen
-        self._wanted = wanted
+        self._filters = filters
         self._state = state
         self._interval = interval
         self._is_away = False
 
     async def run(self, store: Store, lines: int) -> None:
-        follower = Follower(store, self._wanted)
+        follower = Follower(store, self._filters)
         self._show(await follower.begin(self._state, lines), follower.now)
         while True:
             topics = follower.topics
             async with store.watch(*topics) as bell:
                 while topics == follower.topics:
-                    await self._look(follower)
+                    await self._poll(follower)
                     await self._wait(store, bell)
 
-    async def _look(self, follower: Follower) -> None:
+    async def _poll(self, follower: Follower) -> None:
         try:
-            changes = await follower.look(self._state)
+            changes = await follower.poll(self._state)
         except StoreUnavailable as error:
             if not self._is_away:
-                told = {"error": str(error), "kind": type(error).__name__}
-                self._remark(f"{explained(error)} Trying on.", told)
+                problem = {"error": str(error), "kind": type(error).__name__}
+                self._remark(f"{explained(error)} Retrying.", problem)
             self._is_away = True
             return
         if self._is_away:
-            self._screen.aside("The store answers again.")
+            self._screen.remark("The store answers again.")
             self._is_away = False
         if follower.has_gap:
-            many = f"More than {PAGE * PAGES:,} jobs came since the last look; not all are here."
-            self._remark(many, {"time": instant(follower.now), "gap": True})
+            text = f"More than {PAGE * PAGES:,} jobs came since the last poll; some are not shown."
+            self._remark(text, {"time": instant(follower.now), "gap": True})
         self._show(changes, follower.now)
 
-    def _remark(self, text: str, told: dict[str, Any]) -> None:
-        """Say beside the changes that some may be missing; programs get it among them."""
-        self._screen.aside(text)
+    def _remark(self, text: str, problem: dict[str, Any]) -> None:
+        """Show that changes may be missing: on stderr, or with --json among the changes."""
+        self._screen.remark(text)
         if self._screen.as_json:
-            self._screen.answer(told)
+            self._screen.answer(problem)
             sys.stdout.flush()
 
     async def _wait(self, store: Store, bell: Watch) -> None:
@@ -138,7 +141,7 @@ class _Following:
         sys.stdout.flush()
 
     def _line(self, change: Change, now: int) -> Text:
-        """Return a change in one line, which fits a terminal."""
+        """Return a change as one line that fits the terminal."""
         job, is_terminal = change.job, self._screen.is_terminal
         when = f"{as_datetime(change.at):%H:%M:%S}" if is_terminal else instant(change.at) or ""
         state = state_of(job)
@@ -150,7 +153,7 @@ class _Following:
             f"  {safe(job.task)}",
             f" #{job.attempt}" if job.attempt else "",
         )
-        words = progress_of(job) if job.state == "running" else about(job, now)
+        words = progress_of(job) if job.state == "running" else summary(job, now)
         if words:
             line.append(f"  {safe(words)}")
         if is_terminal and line.cell_len > self._screen.width:
@@ -160,7 +163,7 @@ class _Following:
 
 
 def _document(change: Change) -> dict[str, Any]:
-    """Return what a list says about the job, but for its arguments, and what has changed."""
-    told = {"time": instant(change.at), "was": change.was, **document(change.job)}
-    del told["arguments"]
-    return told
+    """Return the change, and what a list shows about the job except its arguments."""
+    fields = {"time": instant(change.at), "was": change.was, **document(change.job)}
+    del fields["arguments"]
+    return fields

@@ -1,1 +1,1 @@
-"""`tenure timers`: list, explain, pause and trigger timers."""
+"""`tenure timers`: list, explain, pause and trigger timers and schedules."""

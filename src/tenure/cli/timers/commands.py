@@ -1,82 +1,57 @@
-"""`tenure timers`: what runs when, what became of it, and holding it off for a while."""
+"""`tenure timers ls`, `next`, `history`, `trigger` and `reset`: list, explain and run timers."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import click
 from rich.text import Text
 
-from tenure.app import Tenure, engine_of
-from tenure.cli.options import point_in_time
-from tenure.cli.output import safe
-from tenure.cli.target import Target, store_command
+from tenure.app import Tenure
+from tenure.cli.pauses import TIME
+from tenure.cli.target import Target, store_command, store_group
+from tenure.cli.text import plain, safe
 from tenure.cli.timers.explain import explain
-from tenure.cli.timers.table import (
-    TIME,
-    frozen_line,
-    history_table,
-    listed,
-    plain,
-    told_next,
-    until_when,
-)
+from tenure.cli.timers.pause import freeze, pause, resume, unfreeze
+from tenure.cli.timers.table import freeze_lines, history_table, listed, next_lines
 from tenure.core.jobs.view import as_datetime
+from tenure.stores.contract import Store
 from tenure.timers import TickRecord, TimerInfo, TimerPause
 
 __all__ = ["timers"]
 
-# Below this there is no room for rules beside what comes of them.
+# Below this, rules leave too little room for the other columns.
 _NARROW = 75
 
-_until_option = click.option(
-    "--until",
-    metavar="WHEN",
-    callback=point_in_time,
-    help="For how long (2h), or until when (18:00, 2026-12-01).",
-)
-_reason_option = click.option("--reason", default="", help="Why, for those who wonder.")
-
-
 _INSTEAD = {
-    "list": "'tenure timers ls' lists them.",
     **dict.fromkeys(
         ("show", "info", "describe", "status"),
-        "'tenure timers next NAME' shows when it ticks, and 'tenure timers history NAME' what "
-        "became of its last ticks.",
+        "'tenure timers next NAME' shows its next ticks, and 'tenure timers history NAME' its last "
+        "ticks.",
     ),
-    **dict.fromkeys(("run", "fire"), "'tenure timers trigger NAME' has it run once, now."),
-    **dict.fromkeys(("stop", "disable"), "'tenure timers pause NAME' lets none of its ticks run."),
+    **dict.fromkeys(("run", "fire"), "'tenure timers trigger NAME' runs it once, now."),
+    **dict.fromkeys(("stop", "disable"), "'tenure timers pause NAME' skips all its ticks."),
     **dict.fromkeys(("start", "enable", "unpause"), "'tenure timers resume NAME' ends a pause."),
 }
 
 
-class _Timers(click.Group):
-    """Who asks for what has another name here is told that name."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if instead := _INSTEAD.get(args[0]):
-            msg = f"There is no 'tenure timers {args[0]}': {instead}"
-            raise click.UsageError(msg, ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(
-    cls=_Timers,
+@store_group(
+    instead=_INSTEAD,
     epilog="""\b
 Examples:
   tenure timers ls
   tenure timers next sync_orders
   tenure timers history sync_orders
-  tenure timers pause sync_orders --until 2h --reason migration
+  tenure timers pause sync_orders --for 2h --reason migration
   tenure timers freeze --until 18:00 --reason release
   tenure timers explain '*/20 9-17 * * 1-5' --tz Europe/Berlin""",
 )
 def timers() -> None:
-    """See what runs when, what became of it; pause it, trigger it."""
+    """List, explain, pause and trigger timers and schedules."""
+
+
+for command in (explain, pause, resume, freeze, unfreeze):
+    timers.add_command(command)
 
 
 @timers.command(
@@ -87,18 +62,22 @@ Examples:
 )
 @store_command
 def ls(target: Target) -> None:
-    """List all timers and schedules that the store knows."""
+    """List timers and schedules: rule, next tick, last tick, unfinished runs."""
     target.announce()
 
-    async def look(app: Tenure) -> tuple[list[TimerInfo], TimerPause | None, datetime]:
-        return await app.timers(), await app.timers_paused(), await _now(app)
+    async def look(app: Tenure, store: Store) -> tuple[list[TimerInfo], TimerPause | None, int]:
+        return await app.timers(), await app.timers_paused(), (await store.ping()).now
 
-    found, frozen, now = target.run_app(look)
-    document = {**_about(target), "frozen": plain(frozen), "timers": [*map(plain, found)]}
-    nothing = Text("There are no timers. A worker whose app declares some makes them known.")
-    is_narrow = target.screen.is_terminal and target.screen.width < _NARROW
-    told = listed(found, now, narrow=is_narrow) if found else [nothing]
-    target.screen.answer(document, *frozen_line(frozen, now), *told)
+    infos, pause_of_all, micros = target.run_app(look)
+    document = {
+        **target.about(target.store()),
+        "frozen": plain(pause_of_all),
+        "timers": [*map(plain, infos)],
+    }
+    now = as_datetime(micros)
+    nothing = Text("There are no timers. A worker registers the timers that its app declares.")
+    shown = listed(infos, now, narrow=_is_narrow(target)) if infos else [nothing]
+    target.screen.answer(document, *freeze_lines(pause_of_all, now), *shown)
 
 
 @timers.command(
@@ -118,28 +97,32 @@ Examples:
 )
 @store_command
 def next_(target: Target, name: str, *, number: int) -> None:
-    """Show when the next ticks of a timer are due."""
+    """Show the next ticks of a timer, and what keeps it from ticking."""
     target.announce()
 
     async def look(
-        app: Tenure,
-    ) -> tuple[TimerInfo, list[datetime], TimerPause | None, datetime]:
+        app: Tenure, store: Store
+    ) -> tuple[TimerInfo, list[datetime], TimerPause | None, int]:
         timer = app.timer_handle(name)
         ticks = await timer.preview(number)
-        return await timer.info(), ticks, await app.timers_paused(), await _now(app)
+        return await timer.info(), ticks, await app.timers_paused(), (await store.ping()).now
 
-    info, ticks, frozen, now = target.run_app(look)
+    info, ticks, pause_of_all, now = target.run_app(look)
     document = {
-        **_about(target),
+        **target.about(target.store()),
         "name": name,
         "rule": info.rule,
         "tz": info.tz,
         "pause": plain(info.pause),
-        "frozen": plain(frozen),
+        "frozen": plain(pause_of_all),
         "next": [*map(plain, ticks)],
     }
-    is_narrow = target.screen.is_terminal and target.screen.width < _NARROW
-    target.screen.answer(document, *told_next(info, ticks, frozen, now, narrow=is_narrow))
+    lines = next_lines(info, ticks, pause_of_all, as_datetime(now), narrow=_is_narrow(target))
+    target.screen.answer(document, *lines)
+
+
+def _is_narrow(target: Target) -> bool:
+    return target.screen.is_terminal and target.screen.width < _NARROW
 
 
 @timers.command(
@@ -158,61 +141,21 @@ Examples:
 )
 @store_command
 def history(target: Target, name: str, *, number: int) -> None:
-    """Show what became of the last ticks, newest first: run, skipped and why, missed."""
+    """Show the last ticks of a timer, newest first: outcome, duration, job, error."""
     target.announce()
 
-    async def look(app: Tenure) -> list[TickRecord]:
+    async def look(app: Tenure, _store: Store) -> list[TickRecord]:
         return await app.timer_handle(name).history(number)
 
     records = target.run_app(look)
-    document = {**_about(target), "name": name, "ticks": [*map(plain, records)]}
-    told = Text(f"{safe(name)} has not ticked yet.")
+    document = {
+        **target.about(target.store()),
+        "name": name,
+        "ticks": [*map(plain, records)],
+    }
+    nothing = Text(f"{safe(name)} has not ticked yet.")
     is_narrow = target.screen.is_narrow
-    target.screen.answer(document, history_table(records, narrow=is_narrow) if records else told)
-
-
-@timers.command(
-    epilog="""\b
-Examples:
-  tenure timers pause sync_orders --reason migration
-  tenure timers pause sync_orders --until 2h
-  tenure timers pause sync_orders --until 2026-12-01T06:00+01:00"""
-)
-@click.argument("name")
-@_reason_option
-@_until_option
-@store_command
-def pause(target: Target, name: str, *, reason: str, until: datetime | float | None) -> None:
-    """Let no tick of a timer run. What runs goes on."""
-    target.announce()
-
-    async def act(app: Tenure) -> tuple[TimerPause | None, datetime]:
-        await app.timer_handle(name).pause(until=until, reason=reason)
-        return (await app.timer_handle(name).info()).pause, await _now(app)
-
-    done, now = target.run_app(act)
-    document = {**_about(target), "name": name, "pause": plain(done)}
-    long = until_when(done, now, "until it is resumed")
-    target.screen.answer(document, Text(f"Paused {safe(name)} {long}."))
-
-
-@timers.command(
-    epilog="""\b
-Example:
-  tenure timers resume sync_orders"""
-)
-@click.argument("name")
-@store_command
-def resume(target: Target, name: str) -> None:
-    """End a pause. Ticks that came meanwhile stay skipped."""
-    target.announce()
-
-    async def act(app: Tenure) -> bool:
-        return await app.timer_handle(name).resume()
-
-    was_paused = target.run_app(act)
-    said = f"Resumed {safe(name)}." if was_paused else f"{safe(name)} was not paused."
-    target.screen.answer({**_about(target), "name": name, "was_paused": was_paused}, Text(said))
+    target.screen.answer(document, history_table(records, narrow=is_narrow) if records else nothing)
 
 
 @timers.command(
@@ -223,42 +166,49 @@ Examples:
   tenure timers reset --all"""
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All that are ahead, by more than a minute.")
+@click.option(
+    "--all", "all_ahead", is_flag=True, help="Reset all timers that are ahead by over a minute."
+)
 @store_command
-def reset(target: Target, names: tuple[str, ...], *, every: bool) -> None:
-    """Let timers tick from now on that are ahead of the store's clock.
+def reset(target: Target, names: tuple[str, ...], *, all_ahead: bool) -> None:
+    """Let timers tick again that are ahead of the store's clock.
 
-    They ticked while that clock was wrong, and stay silent until it has caught up with their last
-    tick. Ticks that have run ahead of their time may run again when it comes.
+    A timer that ticked while the clock was wrong stays silent until the clock has caught up with
+    its last tick. Ticks that ran ahead of their time may run again when their time comes.
     """
-    if bool(names) == every:
-        raise click.UsageError("Say which timers: NAME..., or --all for those that are ahead.")
+    if bool(names) == all_ahead:
+        raise click.UsageError("Name timers: NAME..., or use --all for all that are ahead.")
     target.announce()
 
-    async def act(app: Tenure) -> tuple[dict[str, bool], datetime]:
+    async def act(app: Tenure, store: Store) -> tuple[dict[str, bool], int]:
         chosen = names or [info.name for info in await app.timers() if info.ahead]
         handles = [app.timer_handle(name) for name in dict.fromkeys(chosen)]
         for handle in handles:
-            await handle.info()  # a name that is wrong ends it before anything is changed
-        return {handle.name: await handle.reset() for handle in handles}, await _now(app)
+            await handle.info()  # raises for a wrong name before anything is changed
+        outcomes = {handle.name: await handle.reset() for handle in handles}
+        return outcomes, (await store.ping()).now
 
-    outcomes, now = target.run_app(act)
-    listed = [{"name": name, "was_ahead": outcome} for name, outcome in outcomes.items()]
-    told = [Text(_told_reset(name, now, is_done=outcome)) for name, outcome in outcomes.items()]
+    outcomes, micros = target.run_app(act)
+    now = as_datetime(micros)
+    documents = [{"name": name, "was_ahead": was_ahead} for name, was_ahead in outcomes.items()]
+    lines = [
+        Text(_reset_line(name, now, was_ahead=was_ahead)) for name, was_ahead in outcomes.items()
+    ]
     nothing = Text("No timer is ahead of the store's clock.")
     target.screen.answer(
-        {**_about(target), "now": plain(now), "timers": listed}, *told or [nothing]
+        {**target.about(target.store()), "now": plain(now), "timers": documents},
+        *lines or [nothing],
     )
     if any(outcomes.values()):
-        target.screen.aside(
-            "Workers notice within 20 s. Ticks that have run ahead of their time may run again."
+        target.screen.remark(
+            "Workers notice within 20 s. Ticks that ran ahead of their time may run again."
         )
 
 
-def _told_reset(name: str, now: datetime, *, is_done: bool) -> str:
-    if not is_done:
+def _reset_line(name: str, now: datetime, *, was_ahead: bool) -> str:
+    if not was_ahead:
         return f"{safe(name)} was not ahead of the store's clock."
-    return f"Reset {safe(name)}: it ticks from {now:{TIME}} UTC on, the store's time now."
+    return f"Reset {safe(name)}: it ticks again from {now:{TIME}} UTC, the store's time now."
 
 
 @timers.command(
@@ -269,78 +219,19 @@ Example:
 @click.argument("name")
 @store_command
 def trigger(target: Target, name: str) -> None:
-    """Have a timer run once, now, also while it is paused. Its next tick comes as ever."""
+    """Run a timer once, now, even if it is paused. Its next tick stays the same."""
     target.announce()
 
-    async def act(app: Tenure) -> tuple[str, bool]:
+    async def act(app: Tenure, _store: Store) -> tuple[str, bool]:
         timer = app.timer_handle(name)
-        # Asked first: afterwards the trigger itself counts as a sign of life.
+        # Read first: a trigger also marks the timer as declared.
         is_declared = (await timer.info()).is_declared
         return (await timer.trigger()).id, is_declared
 
     job, is_declared = target.run_app(act)
-    document = {**_about(target), "name": name, "job": job, "is_declared": is_declared}
+    about = target.about(target.store())
+    document = {**about, "name": name, "job": job, "is_declared": is_declared}
     target.screen.answer(document, Text(f"Triggered {safe(name)}: job {job}"))
     if not is_declared:
-        target.screen.aside("It waits: no process that declares this timer was heard of lately.")
-    target.screen.aside(f"'tenure jobs show {job[-12:]}' tells how it goes.")
-
-
-@timers.command(
-    epilog="""\b
-Examples:
-  tenure timers freeze --reason release --until 18:00
-  tenure timers unfreeze"""
-)
-@_reason_option
-@_until_option
-@click.option("--end", is_flag=True, help="End a freeze, as 'tenure timers unfreeze' does.")
-@store_command
-def freeze(target: Target, *, reason: str, until: datetime | float | None, end: bool) -> None:
-    """Let no tick of any timer run. What runs goes on."""
-    if end and (reason or until is not None):
-        raise click.UsageError("--end ends a freeze; it takes neither --reason nor --until.")
-    target.announce()
-    if end:
-        _unfreeze(target)
-        return
-
-    async def act(app: Tenure) -> tuple[TimerPause | None, datetime]:
-        await app.pause_timers(until=until, reason=reason)
-        return await app.timers_paused(), await _now(app)
-
-    frozen, now = target.run_app(act)
-    document = {**_about(target), "frozen": plain(frozen)}
-    target.screen.answer(document, *frozen_line(frozen, now))
-
-
-@timers.command(
-    epilog="""\b
-Example:
-  tenure timers unfreeze"""
-)
-@store_command
-def unfreeze(target: Target) -> None:
-    """End a freeze of all timers. Ticks that came meanwhile stay skipped."""
-    target.announce()
-    _unfreeze(target)
-
-
-def _unfreeze(target: Target) -> None:
-    was_frozen = target.run_app(Tenure.resume_timers)
-    said = "All timers go on." if was_frozen else "The timers were not frozen."
-    document = {**_about(target), "frozen": None, "was_frozen": was_frozen}
-    target.screen.answer(document, Text(said))
-
-
-timers.add_command(explain)
-
-
-def _about(target: Target) -> dict[str, Any]:
-    return target.about(target.store())
-
-
-async def _now(app: Tenure) -> datetime:
-    services = engine_of(app).services_here()
-    assert services is not None
-    return as_datetime((await services.store.ping()).now)
+        target.screen.remark("It waits: no process has declared this timer for a minute.")
+    target.screen.remark(f"Follow it with 'tenure jobs show {job[-12:]}'.")

@@ -1,4 +1,4 @@
-"""`tenure timers explain`: what a rule means, before anybody declares it."""
+"""`tenure timers explain`: what a rule means, without a store and before it is declared."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from itertools import islice
 import click
 from rich.text import Text
 
-from tenure.cli.options import a_number
+from tenure.cli.options import number_or_text
 from tenure.cli.target import Target, store_command
-from tenure.cli.timers.table import plain, told_times
+from tenure.cli.text import plain
+from tenure.cli.timers.table import tick_table
 from tenure.core.calendar.rules import Cron, Rule, make_rule
 from tenure.core.clock import SystemClock
 from tenure.core.durations import seconds
@@ -29,7 +30,7 @@ Examples:
   tenure timers explain 90s"""
 )
 @click.argument("rule", nargs=-1, required=True)
-@click.option("--tz", default="UTC", show_default=True, help="The zone in which it is read.")
+@click.option("--tz", default="UTC", show_default=True, help="The time zone of a cron expression.")
 @click.option(
     "--number",
     type=click.IntRange(1, 1000),
@@ -39,24 +40,24 @@ Examples:
 )
 @store_command
 def explain(target: Target, rule: tuple[str, ...], *, tz: str, number: int) -> None:
-    """Say in words what a cron expression or a period means, and when it ticks next.
+    """Show what a cron expression or a period means, and when it ticks next.
 
-    Needs no store, and changes nothing. Put the RULE in quotes, or the shell takes its * for the
+    Needs no store and changes nothing. Put RULE in quotes: the shell replaces a bare * with the
     names of files.
     """
     text = " ".join(rule)
-    made = _rule(text, tz, is_quoted=len(rule) == 1)
+    parsed = _rule(text, tz, is_quoted=len(rule) == 1)
     now = SystemClock().wall()
-    ticks = [as_datetime(tick) for tick in islice(_ticks(made, now), number)]
-    document = {"rule": text, "tz": tz, "words": made.words(), "next": [*map(plain, ticks)]}
-    zone = made.zone if isinstance(made, Cron) else "UTC"
-    told = told_times(ticks, as_datetime(now), zone=zone)
-    target.screen.answer(document, Text(made.words()), Text(), told)
+    ticks = [as_datetime(tick) for tick in islice(_ticks(parsed, now), number)]
+    document = {"rule": text, "tz": tz, "words": parsed.words(), "next": [*map(plain, ticks)]}
+    zone = parsed.zone if isinstance(parsed, Cron) else "UTC"
+    shown = tick_table(ticks, as_datetime(now), zone=zone)
+    target.screen.answer(document, Text(parsed.words()), Text(), shown)
 
 
 def _rule(text: str, tz: str, *, is_quoted: bool) -> Rule:
-    """Return the rule that is meant: a period, or else a cron expression."""
-    period = a_number(text)
+    """Return the rule: a period if the text is one, else a cron expression."""
+    period = number_or_text(text)
     with suppress(ConfigError):
         period = seconds(period, "every")
     if isinstance(period, float):
@@ -65,7 +66,7 @@ def _rule(text: str, tz: str, *, is_quoted: bool) -> Rule:
         return make_rule(cron=text, tz=tz)
     except ConfigError as error:
         if not is_quoted:
-            hint = "Put the rule in quotes: the shell takes a bare * for the names of files."
+            hint = "Put the rule in quotes: the shell replaces a bare * with the names of files."
         elif text.isidentifier():
             hint = f"If it is the name of a timer: 'tenure timers next {text}'."
         else:

@@ -1,41 +1,29 @@
-"""How timers and schedules look on a screen and in a document."""
+"""How timers and schedules look on a screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from zoneinfo import ZoneInfo
 
-from msgspec import Struct
-from msgspec.structs import asdict
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.jobs.table import id_of, joined, took
-from tenure.cli.output import Cell, Shrinking, duration, safe, table
+from tenure.cli.jobs.table import id_of
+from tenure.cli.pauses import TIME, because, how_long, length
+from tenure.cli.tables import Cell, ShrinkingCell, table
+from tenure.cli.text import duration, joined, safe, took
 from tenure.core.schedules.steps import TICKS_COUNTED
 from tenure.timers import TickRecord, TimerInfo, TimerPause
 
-__all__ = [
-    "TIME",
-    "frozen_line",
-    "history_table",
-    "listed",
-    "plain",
-    "told_next",
-    "told_times",
-    "until_when",
-]
-
-TIME = "%Y-%m-%d %H:%M:%S"
+__all__ = ["freeze_lines", "history_table", "listed", "next_lines", "tick_table"]
 
 _UNREADABLE = "unreadable"
-_UNREADABLE_TOLD = "What is unreadable here was declared by a newer version of Tenure."
+_UNREADABLE_EXPLAINED = "Timers with an unreadable rule were declared by a newer version of Tenure."
 
-_AHEAD_TOLD = (
-    "What is silent here is ahead of the store's clock: that clock was wrong when it ticked last, "
-    "or is wrong now. Check it, then 'tenure timers reset --all' lets them tick again."
+_AHEAD_EXPLAINED = (
+    "A silent timer has a last tick that is ahead of the store's clock: the clock was wrong then, "
+    "or is wrong now. Check it, then run 'tenure timers reset --all' to let them tick again."
 )
 
 _STYLES = {
@@ -49,179 +37,154 @@ _STYLES = {
 }
 
 
-def plain(value: Any) -> Any:
-    """Return a value as documents have it: instants as text that sorts."""
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    if isinstance(value, Struct):
-        return {name: plain(part) for name, part in asdict(value).items()}
-    return value
+def freeze_lines(freeze: TimerPause | None, now: datetime) -> Iterator[RenderableType]:
+    """Yield a line if all timers are frozen."""
+    if freeze is not None:
+        end = how_long(freeze.until, now, "until 'tenure timers unfreeze'")
+        yield Text(f"All timers are frozen {end}{because(freeze.reason)}.", "yellow")
 
 
-def until_when(pause: TimerPause | None, now: datetime, otherwise: str) -> str:
-    """Return how long a pause lasts."""
-    if pause is None or pause.until is None:
-        return otherwise
-    return f"until {pause.until:{TIME}} UTC, for {_length(pause.until, now)}"
-
-
-def frozen_line(frozen: TimerPause | None, now: datetime) -> Iterator[RenderableType]:
-    """Say that nothing ticks, if that is so."""
-    if frozen is not None:
-        long = until_when(frozen, now, "until 'tenure timers unfreeze'")
-        yield Text(f"All timers are frozen {long}{_because(frozen)}.", "yellow")
-
-
-def listed(found: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterator[RenderableType]:
-    """Yield a table with a line for each timer; a narrow one leaves out the rules."""
+def listed(timers: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Iterator[RenderableType]:
+    """Yield a table with a row for each timer; a narrow one has no rules."""
     rows: list[list[Cell]] = [
         [
-            Shrinking(safe(one.name)),
-            *(() if narrow else (Shrinking(safe(one.rule) or _UNREADABLE, tail=0),)),
-            _next(one, now),
-            _last(one, now),
-            str(one.running),
-            f"{_length(now, one.declared)} ago",
+            ShrinkingCell(safe(timer.name)),
+            *(() if narrow else (ShrinkingCell(safe(timer.rule) or _UNREADABLE, tail=0),)),
+            _next(timer, now),
+            _last(timer, now),
+            str(timer.running),
+            f"{length(now, timer.declared)} ago",
         ]
-        for one in found
+        for timer in timers
     ]
     rule = () if narrow else ("RULE",)
     header = ("NAME", *rule, "NEXT", "LAST", "RUNNING", "DECLARED")
     numbers = ("RUNNING", "DECLARED")
     yield table(rows, header, right=numbers, optional=("DECLARED", "RUNNING"))
-    if any(one.kind == "unknown" for one in found):
-        yield Text(_UNREADABLE_TOLD, "red")
-    if any(info.ahead for info in found):
-        yield Text(_AHEAD_TOLD, "red")
+    if any(timer.kind == "unknown" for timer in timers):
+        yield Text(_UNREADABLE_EXPLAINED, "red")
+    if any(timer.ahead for timer in timers):
+        yield Text(_AHEAD_EXPLAINED, "red")
 
 
-def _next(one: TimerInfo, now: datetime) -> Cell:
-    if one.ahead:
-        return Text(f"silent for {duration(one.ahead)}", "red")
-    if one.renamed_to:
-        return Shrinking(f"now {safe(one.renamed_to)}", 0, "yellow")
-    if one.pause is not None:
-        end = "" if one.pause.until is None else f" {_length(one.pause.until, now)}"
-        return Shrinking(f"paused{end}{_because(one.pause)}", 0, "yellow")
-    if not one.is_declared:
-        return Text("nobody runs it", "red")
-    if one.next is None:
-        otherwise = "after this run" if one.running else "never again"
-        return _UNREADABLE if one.kind == "unknown" else otherwise
-    return f"in {_length(one.next, now)}"
+def _next(timer: TimerInfo, now: datetime) -> Cell:
+    if timer.ahead:
+        return Text(f"silent for {duration(timer.ahead)}", "red")
+    if timer.renamed_to:
+        return ShrinkingCell(f"now {safe(timer.renamed_to)}", 0, "yellow")
+    if timer.pause is not None:
+        end = "" if timer.pause.until is None else f" {length(timer.pause.until, now)}"
+        return ShrinkingCell(f"paused{end}{because(timer.pause.reason)}", 0, "yellow")
+    if not timer.is_declared:
+        return Text("no worker runs it", "red")
+    if timer.next is None:
+        otherwise = "after this run" if timer.running else "never again"
+        return _UNREADABLE if timer.kind == "unknown" else otherwise
+    return f"in {length(timer.next, now)}"
 
 
-def _last(one: TimerInfo, now: datetime) -> Cell:
-    if one.latest is None:
+def _last(timer: TimerInfo, now: datetime) -> Cell:
+    latest = timer.latest
+    if latest is None:
         return ""
-    ago = f"{one.latest.outcome} {_length(now, one.latest.decided)} ago"
-    style = _STYLES.get(one.latest.outcome, "")
-    return Shrinking(joined(ago, safe(one.latest.reason)), 0, style)
+    ago = f"{latest.outcome} {length(now, latest.decided)} ago"
+    return ShrinkingCell(joined(ago, safe(latest.reason)), 0, _STYLES.get(latest.outcome, ""))
 
 
-def told_next(
-    info: TimerInfo,
+def next_lines(
+    timer: TimerInfo,
     ticks: Sequence[datetime],
-    frozen: TimerPause | None,
+    freeze: TimerPause | None,
     now: datetime,
     *,
     narrow: bool,
 ) -> Iterator[RenderableType]:
-    """Yield when a timer ticks next, and what is in the way."""
-    yield Text.assemble((safe(info.name), "bold"), f"  {safe(info.rule)}")
-    if info.renamed_to:
-        name = safe(info.renamed_to)
-        yield Text(f"It is called {name} now: see 'tenure timers next {name}'.", "yellow")
+    """Yield when a timer ticks next, and what keeps it from ticking."""
+    yield Text.assemble((safe(timer.name), "bold"), f"  {safe(timer.rule)}")
+    if timer.renamed_to:
+        name = safe(timer.renamed_to)
+        yield Text(f"It was renamed to {name}: see 'tenure timers next {name}'.", "yellow")
         return
-    if not info.is_declared:
-        silence = _length(now, info.declared)
-        told = f"Nobody runs it: no process that declares it was heard of for {silence}."
-        yield Text(told, "red")
-    if info.ahead:
+    if not timer.is_declared:
+        silence = length(now, timer.declared)
+        yield Text(f"No worker runs it: no process has declared it for {silence}.", "red")
+    if timer.ahead:
         yield Text(
-            f"It is silent for {duration(info.ahead)}, because it is ahead of the store's clock. "
-            f"Check that clock, then 'tenure timers reset {safe(info.name)}' lets it tick again.",
+            f"It is silent for {duration(timer.ahead)}, because its last tick is ahead of the "
+            "store's clock. Check that clock, then run "
+            f"'tenure timers reset {safe(timer.name)}' to let it tick again.",
             "red",
         )
-    if info.pause is not None:
-        long = until_when(info.pause, now, f"until 'tenure timers resume {safe(info.name)}'")
-        yield Text(f"It is paused {long}{_because(info.pause)}.", "yellow")
-    yield from frozen_line(frozen, now)
-    if info.next is None and info.running:
-        yield Text("It counts from the end of the run that is under way.")
+    pauses = [pause for pause in (timer.pause, freeze) if pause is not None]
+    if timer.pause is not None:
+        end = how_long(timer.pause.until, now, f"until 'tenure timers resume {safe(timer.name)}'")
+        yield Text(f"It is paused {end}{because(timer.pause.reason)}.", "yellow")
+    yield from freeze_lines(freeze, now)
+    if timer.next is None and timer.running:
+        yield Text("The next tick comes after the current run ends.")
         return
-    held = [one for one in (info.pause, frozen) if one is not None]
     yield Text()
-    yield told_times(ticks, now, zone=info.tz, skipped=held, narrow=narrow)
+    yield tick_table(ticks, now, zone=timer.tz, pauses=pauses, narrow=narrow)
 
 
-def told_times(
+def tick_table(
     ticks: Sequence[datetime],
     now: datetime,
     *,
     zone: str = "UTC",
-    skipped: Sequence[TimerPause] = (),
+    pauses: Sequence[TimerPause] = (),
     narrow: bool = False,
 ) -> RenderableType:
-    """Return a table of instants; also as clocks in another zone show them."""
+    """Return a table of ticks in UTC and in `zone`; ticks during a pause are marked as skipped."""
     if not ticks:
         return Text("It never ticks again.")
     zones = dict.fromkeys(("UTC", zone))
     date = "%a %m-%d %H:%M:%S" if narrow else "%a %Y-%m-%d %H:%M:%S"
     rows: list[list[Cell]] = [
         [
-            *(one.astimezone(ZoneInfo(name)).strftime(date) for name in zones),
-            _length(one, now),
-            Text("skipped", "yellow") if any(_covers(pause, one) for pause in skipped) else "",
+            *(tick.astimezone(ZoneInfo(name)).strftime(date) for name in zones),
+            length(tick, now),
+            Text("skipped", "yellow") if any(_covers(pause, tick) for pause in pauses) else "",
         ]
-        for one in ticks
+        for tick in ticks
     ]
     return table(rows, (*zones, "IN", ""), right=("IN",))
 
 
 def history_table(records: Sequence[TickRecord], *, narrow: bool) -> RenderableType:
-    """Return a table with a line for each decision; a narrow one leaves out what others show."""
+    """Return a table with a row for each decision; a narrow one has short ids and no replicas."""
     date = "%m-%d %H:%M:%S" if narrow else TIME
     rows: list[list[Cell]] = [
         [
-            one.nominal.strftime(date),
-            Text(one.outcome, _STYLES.get(one.outcome, "")),
-            _took(one),
-            id_of(one.job, short=narrow),
-            *(() if narrow else (safe(one.replica[:8]),)),
-            Shrinking(_why(one, date), tail=0),
+            record.nominal.strftime(date),
+            Text(record.outcome, _STYLES.get(record.outcome, "")),
+            _took(record),
+            id_of(record.job, short=narrow),
+            *(() if narrow else (safe(record.replica[:8]),)),
+            ShrinkingCell(_details(record, date), tail=0),
         ]
-        for one in records
+        for record in records
     ]
     replica = () if narrow else ("REPLICA",)
-    columns = ("TICK (UTC)", "CAME TO", "TOOK", "JOB", *replica, "WHY")
+    columns = ("TICK (UTC)", "OUTCOME", "TOOK", "JOB", *replica, "DETAILS")
     return table(rows, columns, right=("TOOK",), optional=("JOB",))
 
 
-def _took(one: TickRecord) -> str:
-    if one.started is None or one.finished is None:
+def _took(record: TickRecord) -> str:
+    if record.started is None or record.finished is None:
         return ""
-    return took(0, (one.finished - one.started) // timedelta(microseconds=1))
+    return took(0, (record.finished - record.started) // timedelta(microseconds=1))
 
 
-def _why(one: TickRecord, date: str) -> str:
-    # The word "error" adds nothing to the error.
-    why = safe(one.error or one.reason)
-    if one.ticks > 1:
-        more = " or more" if one.outcome == "missed" and one.ticks >= TICKS_COUNTED else ""
-        return f"{one.ticks:,}x{more} {why} since {one.first.strftime(date)}"
-    return joined(why, f"attempt {one.attempts}" if one.attempts > 1 else "")
-
-
-def _because(pause: TimerPause) -> str:
-    """Return the reason so that a sentence can go on after it."""
-    reason = safe(pause.reason).rstrip(". ")
-    return f": {reason}" if reason else ""
+def _details(record: TickRecord, date: str) -> str:
+    # The reason "error" adds nothing to the error.
+    why = safe(record.error or record.reason)
+    if record.ticks > 1:
+        is_more = record.outcome == "missed" and record.ticks >= TICKS_COUNTED
+        more = " or more" if is_more else ""
+        return f"{record.ticks:,}x{more} {why} since {record.first.strftime(date)}"
+    return joined(why, f"attempt {record.attempts}" if record.attempts > 1 else "")
 
 
 def _covers(pause: TimerPause, tick: datetime) -> bool:
     return pause.until is None or tick < pause.until
-
-
-def _length(later: datetime, earlier: datetime) -> str:
-    return duration(max(0.0, (later - earlier).total_seconds()))

@@ -50,8 +50,8 @@ class Shop:
         store = engine_of(self.sync._app).store
 
         async def claim() -> list[JobRecord]:
-            told = write_serving(queues=queues, **serving) if serving else {}
-            await store.jobs.beat([replica], ttl=ttl, meta={"host": replica, "pid": "4711", **told})
+            meta = write_serving(queues=queues, **serving) if serving else {}
+            await store.jobs.beat([replica], ttl=ttl, meta={"host": replica, "pid": "4711", **meta})
             claimed = await store.jobs.claim(replica, next(self._numbers), queues, 200)
             return claimed.jobs
 

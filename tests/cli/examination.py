@@ -19,18 +19,18 @@ class Expected(NamedTuple):
 
 def examined(cli: Run, *options: str) -> tuple[int, dict[str, Finding]]:
     """Run doctor; return its exit status and the findings by subject."""
-    told = cli(*options, "doctor", "--json")
-    findings = [Finding(**one) for one in told.json["findings"]]
-    assert all(one.advice for one in findings if one.level != "ok")
-    return told.code, {one.subject: one for one in findings}
+    result = cli(*options, "doctor", "--json")
+    findings = [Finding(**fields) for fields in result.json["findings"]]
+    assert all(finding.advice for finding in findings if finding.level != "ok")
+    return result.code, {finding.subject: finding for finding in findings}
 
 
 def check(cli: Run, url: str, expected: Expected) -> None:
     code, findings = examined(cli, "--url", url)
-    found = findings[expected.subject]
-    assert found.level == expected.level
-    assert expected.words in f"{found.detail}. {found.advice}"
-    grave = {one.subject for one in findings.values() if one.level in GRAVE}
+    finding = findings[expected.subject]
+    assert finding.level == expected.level
+    assert expected.words in f"{finding.detail}. {finding.advice}"
+    grave = {finding.subject for finding in findings.values() if finding.level in GRAVE}
     assert grave == ({expected.subject} if expected.level in GRAVE else set())
     assert code == (2 if expected.level == "error" else 0)
 

@@ -1,8 +1,8 @@
-"""`tenure worker --reload`: run a worker as a child, and start it anew when a source file changes.
+"""`tenure worker --reload`: restarts a worker when a source file changes.
 
-For development. The child is `tenure worker` with the same options and without --reload, so what
-it runs is what runs elsewhere. A child that ends by itself, over a syntax error say, has shown why;
-the next change starts another one.
+For development. The worker is a child process: `tenure worker` with the same options and without
+--reload, so it runs as it does in production. If it ends by itself, because of a syntax error for
+instance, it has shown why; the next change starts it again.
 """
 
 from __future__ import annotations
@@ -19,20 +19,23 @@ from pathlib import Path
 __all__ = ["Reloader", "source_files"]
 
 _LOOK_EVERY = 0.5
-# How much longer than its grace period a worker may take after a first signal, and how long after a
-# second one.
+# How much longer than its grace period a worker may take after the first signal, and how long after
+# the second one.
 _PATIENCE = (1.0, 15.0)
-_ELSEWHERE = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
+_LIBRARIES = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
 
 
 def source_files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    """Return the Python files below a folder, with their age and size. No hidden folders."""
+    """Yield the Python files below a folder, with their time of change and size.
+
+    Leaves out hidden folders, virtual environments and installed packages.
+    """
     for path, folders, files in os.walk(folder):
         folders[:] = [
             name
             for name in folders
             if not name.startswith(".")
-            and name not in _ELSEWHERE
+            and name not in _LIBRARIES
             and not Path(path, name, "pyvenv.cfg").exists()
         ]
         for name in files:
@@ -40,13 +43,13 @@ def source_files(folder: Path) -> Iterator[tuple[str, int, int]]:
                 file = os.path.join(path, name)  # noqa: PTH118 - there may be thousands
                 try:
                     about = os.stat(file)  # noqa: PTH116 - as above
-                except OSError:  # it has just been removed, or renamed
+                except OSError:  # it has just been removed or renamed
                     continue
                 yield file, about.st_mtime_ns, about.st_size
 
 
 class Reloader:
-    """Keeps a worker running on what the source files below a folder say now."""
+    """Runs a worker and restarts it after each change of a Python file below a folder."""
 
     def __init__(
         self, arguments: Sequence[str], folder: Path, say: Callable[[str], None], grace: float
@@ -59,34 +62,34 @@ class Reloader:
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Run until SIGINT, SIGTERM or SIGHUP; return an exit code."""
+        """Run until SIGINT, SIGTERM or SIGHUP; return the exit code."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: self._stopped.set())
         while not self._stopped.is_set():
-            # Looked at before the start: what changes meanwhile counts as a change.
+            # Before the start, so that changes in between count.
             files = set(source_files(self._folder))
             self._child = subprocess.Popen(self._command)  # noqa: S603 - this same program
-            changed = self._changed(files)
+            changed = self._wait_for_change(files)
             if changed:
-                self._say(f"{changed} has changed: starting the worker anew.")
+                self._say(f"{changed} has changed: restarting the worker.")
             self._end()
         return 0
 
-    def _changed(self, files: set[tuple[str, int, int]]) -> str:
-        """Wait until a file has changed, and return its name; "" if this process is to stop."""
+    def _wait_for_change(self, files: set[tuple[str, int, int]]) -> str:
+        """Wait for a change, and return the name of the file; "" if this process is to stop."""
         assert self._child is not None
-        is_told = False
+        is_end_reported = False
         while not self._stopped.wait(_LOOK_EVERY):
             if difference := files ^ set(source_files(self._folder)):
                 return os.path.relpath(min(difference)[0], self._folder)
-            if not is_told and self._child.poll() is not None:
-                is_told = True
+            if not is_end_reported and self._child.poll() is not None:
+                is_end_reported = True
                 code = self._child.returncode
-                self._say(f"The worker ended with {code}. It starts anew with the next change.")
+                self._say(f"The worker exited with {code}. The next change restarts it.")
         return ""
 
     def _end(self) -> None:
-        """Have the child hand its jobs back and end: first politely, then in a hurry."""
+        """Stop the child: a first signal within its grace period, a second one, then SIGKILL."""
         child = self._child
         assert child is not None
         for patience in self._patience:

@@ -1,0 +1,1 @@
+"""`tenure locks`: list, show and release locks and semaphores."""

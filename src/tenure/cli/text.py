@@ -1,0 +1,59 @@
+"""How values read in answers: ids, instants, lengths of time, numbers and lists of names.
+
+Every text that a replica has written passes through `safe`, which escapes control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tenure.core.durations import duration
+from tenure.core.jobs.view import as_datetime
+from tenure.core.safe_text import safe
+
+__all__ = ["count", "duration", "first_few", "instant", "joined", "plain", "safe", "took"]
+
+_FEW = 5
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 job" or "1,204 jobs"."""
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def first_few(parts: Sequence[str], between: str = ", ") -> str:
+    """Return the first five parts, and how many others there are."""
+    rest = len(parts) - _FEW
+    return between.join([*parts[:_FEW], *([f"{rest:,} others"] if rest > 0 else [])])
+
+
+def joined(*parts: str) -> str:
+    """Return the parts that are not empty, separated by commas."""
+    return ", ".join(filter(None, parts))
+
+
+def instant(micros: int) -> str | None:
+    """Return an instant of the store's clock as text that sorts; None if it is not set."""
+    if not micros:
+        return None
+    return as_datetime(micros).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON documents have it: instants as text that sorts, structs as objects."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, Struct):
+        return {name: plain(part) for name, part in asdict(value).items()}
+    return value
+
+
+def took(began: int, ended: int) -> str:
+    """Return how long something took; in milliseconds below a second, as for most jobs."""
+    length = max(0, ended - began) / 1e6
+    return duration(length) if length >= 1 else f"{length * 1000:.0f}ms"

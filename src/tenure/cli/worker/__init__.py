@@ -1,0 +1,1 @@
+"""`tenure worker` and `tenure ping`: run the jobs of an app, and ask a worker how it is."""
