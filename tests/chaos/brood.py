@@ -18,7 +18,7 @@ from tests.process.orders import boot
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.spawn import stands_still
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 Fate = Literal["", "killed", "terminated", "doomed"]
 _TAIL = 3000

@@ -24,7 +24,7 @@ from tests.chaos.tally import Tally
 from tests.process.orders import boot
 from tests.rig.sizes import SIZE, Storm
 from tests.rig.spawn import run
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.sim.history import Entry
 
 _SOURCE = Path(__file__).with_name("clock_shift.c")

@@ -13,7 +13,7 @@ from tests.chaos.places import PASSWORD, Place
 from tests.chaos.tally import Tally
 from tests.rig.sizes import SIZE
 from tests.rig.spawn import alive
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 # A namespace is a fixed set of hashes and lists, however many jobs and locks it has had.
 _KEYS_AT_MOST = 40

@@ -22,7 +22,7 @@ from tenure.stores import postgres, redis, sqlite
 from tests.chaos import holders, labour
 from tests.chaos.roles import Order
 from tests.rig.launch import die_with
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _PIECE = 65536
 # What a process imports when it first meets its store, it would import again and again.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.chaos.diary import Diary
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 Answer = Literal["accepted", "refused", "done"]
 

@@ -18,7 +18,7 @@ from tests.chaos.weather import Weather
 from tests.process.orders import boot
 from tests.rig.processes import Fleet
 from tests.rig.sizes import SIZE, Storm
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.sim.history import Entry
 
 TTL = 1.0

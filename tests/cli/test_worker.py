@@ -15,7 +15,7 @@ from tenure.cli.reload import source_files
 from tenure.cli.worker import worker
 from tests.cli.conftest import Place, Run
 from tests.rig.processes import Child, Fleet
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 MODULE = """
 import asyncio

@@ -44,7 +44,7 @@ from tests.rig.proxy import Proxy
 from tests.rig.rights import as_app, make_postgres_roles, redis_user
 from tests.rig.scratch import new_folder
 from tests.rig.servers import Postgres, Valkey
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 __all__ = ["METERS", "Meter", "Reading"]
 

@@ -22,7 +22,7 @@ from tenure import (
     blocking,
     current_job,
 )
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
 

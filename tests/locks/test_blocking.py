@@ -23,7 +23,7 @@ from tenure import (
 )
 from tenure.blocking import portal
 from tenure.testing import Faults, FaultyStore
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tenure import Tenure
 from tenure.stores.connect import connect
 from tenure.testing import FaultyStore
 from tests.contract.worlds import World
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 T = TypeVar("T")
 

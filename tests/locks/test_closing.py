@@ -10,7 +10,7 @@ import pytest
 from tenure import StoreError, Tenure
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def test_an_app_closed_inside_a_block_keeps_the_error_of_the_block(clock):

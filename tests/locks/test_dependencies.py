@@ -14,7 +14,7 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from tenure import Tenure, blocking
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 600
 LIMIT = 3

@@ -15,7 +15,7 @@ from tenure.runtime.leases.keeper import Keeper
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.interrupts import INTERRUPTS
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 import tenure
 from tenure import AcquireTimeout, ConfigError, LeaseLost, WouldDeadlock, blocking
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 600
 

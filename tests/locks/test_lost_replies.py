@@ -8,7 +8,7 @@ from tenure import StoreUnavailable, Tenure
 from tenure.observe import HoldLost
 from tests.contract.worlds import World
 from tests.rig.proxy import Proxy
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def only_lease(app: Tenure):

@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 
 from tenure import AttemptOver, Backoff, Task, Tenure, current_job
 from tests.process.doomed import die
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _SQLITE = "sqlite:///"
 _LOOK_EVERY = 0.02

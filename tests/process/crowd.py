@@ -12,7 +12,7 @@ from tests.process.orders import boot
 from tests.process.site import Site
 from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 # Rare enough for something to happen in between: whoever waits behind a dead one waits for it.
 PAUSE_BETWEEN_KILLS = (1.0, 2.5)

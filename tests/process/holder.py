@@ -17,7 +17,7 @@ from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock
 from tests.process.orders import Orders, boot, hearing
 from tests.process.sink import FencedSink
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 async def main(url: str, namespace: str, name: str, ttl: str) -> None:

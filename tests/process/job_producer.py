@@ -13,7 +13,7 @@ from tenure import StoreUnavailable, Tenure
 from tests.process.job_ledger import JobLedger
 from tests.process.job_tasks import Tasks
 from tests.process.orders import hearing
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _AT_ONCE = (1, 1, 1, 4)
 _PAUSE = 0.02

@@ -12,7 +12,7 @@ from tenure import LeaseLost, Tenure
 from tenure.locks.hold import Hold
 from tests.process.orders import boot
 from tests.process.sink import FencedSink
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 LOOKS_FOR_AT_MOST = 60.0
 

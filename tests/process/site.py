@@ -12,7 +12,7 @@ from tenure.errors import StoreUnavailable
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.spawn import alive, stands_still
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 # What a loaded machine may add to the end of a lease before a listing shows it.
 LISTING_SLACK = 1.0

@@ -17,7 +17,7 @@ from tenure.observe import DataLost, Event, HoldLost, ReplicaLost
 from tenure.stores.connect import connect
 from tests.rig.endings import leave
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 WAYS = ("sqlite", "redis-restarted", "redis-flushed", "postgres")
 

@@ -16,7 +16,7 @@ from tests.process.site import Site
 from tests.rig.processes import Child
 from tests.rig.servers import free_port
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 CLIENTS = 5
 POSTS = max(10, SIZE.jobs // 25)

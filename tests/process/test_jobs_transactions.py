@@ -17,7 +17,7 @@ from tests.process.site import Site
 from tests.process.test_paused_process import stop_between_writes
 from tests.rig.processes import Child, Event, Fleet
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 WORKERS = 2
 STRIKES = 2 if SIZE.name == "short" else 100

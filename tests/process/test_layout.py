@@ -16,7 +16,7 @@ import pytest
 
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "layout.md").read_text("utf-8")
 ANN = {"X-User": "ann"}

@@ -12,7 +12,7 @@ from tests.process.workshop import Workshop
 from tests.rig.processes import Child
 from tests.rig.servers import Postgres, Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def asked(shop: Workshop, *words: object) -> tuple[int, str]:

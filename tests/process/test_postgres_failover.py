@@ -13,7 +13,7 @@ from tests.rig.binaries import find_postgres
 from tests.rig.fixtures import PrivatePostgres
 from tests.rig.servers import Postgres
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 @pytest.fixture

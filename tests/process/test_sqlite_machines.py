@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.site import Site
-from tests.rig.mounting import own_clock, own_mounts
+from tests.rig.mounts import own_clock, own_mounts
 from tests.rig.sizes import SIZE
 
 pytestmark = pytest.mark.on("sqlite")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.mounting import own_mounts
+from tests.rig.mounts import own_mounts
 
 HOLD = """
 import asyncio, sys

@@ -9,7 +9,7 @@ from tests.process.site import Site
 from tests.process.ticking import LIMIT, declare
 from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 BEFORE, AFTER = 4, 8  # ticks before and after one of three is killed
 

@@ -19,7 +19,7 @@ from tests.process.site import Site
 from tests.rig.processes import Child, Event
 from tests.rig.servers import Postgres, Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 Scenario = Callable[["Workshop"], Awaitable[None]]
 

@@ -22,7 +22,7 @@ import redis
 from redis.crc import key_slot
 
 from tests.rig.servers import Valkey, free_port
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 __all__ = ["ClusterGroup", "Group", "SentinelGroup"]
 

@@ -16,7 +16,7 @@ from types import FrameType
 
 import pytest
 
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 class OwnInterrupt(BaseException):

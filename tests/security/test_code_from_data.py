@@ -19,7 +19,7 @@ from tenure.core.values.json import decode_plain
 from tests.contract.worlds import World
 from tests.rig.endings import leave, settlement
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.security.sources import calls, imported, modules
 from tests.security.working import app_on, ended, put, put_all, records
 

@@ -13,7 +13,7 @@ from tests.contract.job_calls import ended, id_of, new, settle, start, states
 from tests.contract.worlds import World
 from tests.rig.lookups import stranded
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.security.hands import Hand
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "retry", "handed back")

@@ -10,7 +10,7 @@ from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.jobs.states import FINISHED
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 _ids = JobIds(SystemClock())
 

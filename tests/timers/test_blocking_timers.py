@@ -10,7 +10,7 @@ from tenure import ConfigError, TimerBusy, TimerNotFound, blocking
 from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling
 from tests.jobs.test_blocking_jobs import Shop, working
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 class Clock(Shop):

@@ -16,7 +16,7 @@ from tenure.observe import AttemptFailed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.jobs.replicas import of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks, seconds_of
 
 

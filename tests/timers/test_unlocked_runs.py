@@ -14,7 +14,7 @@ from tenure.observe import Event, HandlerStuck, TickSkipped
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.jobs.replicas import lose_times, of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.timers.fleet import Fleet, Replica
 from tests.timers.test_unavailable import at, cut_off, nominal, notes
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

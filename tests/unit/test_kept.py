@@ -11,7 +11,7 @@ from tenure.core.policy import trust_until
 from tenure.runtime.data_loss import DataLossDetector
 from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.testing import ManualClock
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 10.0
 LEASE = Lease(key="key", holder="ann", fence=1, ttl=TTL)

@@ -13,7 +13,7 @@ from tenure.runtime.supervised.scoreboard import Blockage
 from tenure.supervisor import child as children
 from tenure.supervisor.child import _state
 from tenure.supervisor.limits import Limits, SupervisorOptions
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 JOB = "0193e0e8-0000-7000-8000-000000000000"
 OTHER = "0193e0e8-0000-7000-8000-00000000000a"

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tenure.runtime.attempts.processes.child import Child
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 SLEEP = "import time; time.sleep(60)"
 START_AND_END = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}])"

@@ -9,7 +9,7 @@ import redis.asyncio
 
 from tests.rig.fixtures import Endpoint, ProxyTo
 from tests.rig.proxy import Proxy
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.rig.wire import Postgres, Resp
 
 Dial = Callable[..., redis.asyncio.Redis]

@@ -29,7 +29,7 @@ from tenure.supervisor.limits import SupervisorOptions
 from tenure.supervisor.spec import ChildSpec
 from tenure.supervisor.supervisor import Supervisor
 from tenure.testing import ManualClock
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 SPEC = ChildSpec(app="", queues=None, concurrency=1, grace=5.0, log_level=None)
 

@@ -20,7 +20,7 @@ from tenure.runtime.supervised.messages import (
 )
 from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.testing import ManualClock
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 @pytest.fixture

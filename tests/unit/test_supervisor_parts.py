@@ -23,7 +23,7 @@ from tenure.supervisor.child import Child, _blocked
 from tenure.supervisor.child_main import work
 from tenure.supervisor.spec import ChildSpec, decode_spec, encode_spec
 from tenure.testing import Faults, FaultyStore, ManualClock
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 SPEC = ChildSpec(app="shop:app", queues=("a", "b"), concurrency=2, grace=1.5, log_level="INFO")
 

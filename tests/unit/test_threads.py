@@ -7,7 +7,7 @@ import pytest
 
 from tenure.runtime.attempts import threads as module
 from tenure.runtime.attempts.threads import Threads
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 word: ContextVar[str] = ContextVar("word", default="none")
 

@@ -21,7 +21,7 @@ from tenure.stores.postgres.notifier import (
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.postgres.inside import (
     EXPLAINING,
     FILL,

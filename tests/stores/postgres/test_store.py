@@ -22,7 +22,7 @@ from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, renew, take
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.postgres.inside import connected
 
 Open = Callable[..., Awaitable[PostgresStore]]

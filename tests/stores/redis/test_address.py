@@ -19,7 +19,7 @@ from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 Open = Callable[[str], Awaitable[RedisStore]]
 

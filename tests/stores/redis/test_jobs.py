@@ -34,7 +34,7 @@ from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.redis.inside import Looker, Open, stores_of
 
 HOUR = 3600.0

@@ -22,7 +22,7 @@ from tests.contract.job_calls import insert, new
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.redis.inside import Looker
 
 Open = Callable[..., Awaitable[RedisStore]]

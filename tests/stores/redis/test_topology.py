@@ -22,7 +22,7 @@ from tests.rig.fixtures import PrivateValkey
 from tests.rig.impostor import Answer, Impostor, impostor
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 Open = Callable[[str], Awaitable[RedisStore]]
 QUICK = "socket_timeout=0.5&socket_connect_timeout=1"

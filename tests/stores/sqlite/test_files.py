@@ -7,7 +7,7 @@ import pytest
 
 from tenure import ConfigError, LeaseLost, StoreError, StoreUnavailable, Tenure
 from tenure.stores.sqlite import mounts
-from tests.rig.mounting import told_mounts
+from tests.rig.mounts import told_mounts
 
 NETWORK = "?network_folder=allow"
 

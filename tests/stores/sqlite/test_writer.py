@@ -26,7 +26,7 @@ from tenure.stores.sqlite.statements import bells_of
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, fill, holders, take
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.sqlite.inside import inside, leave_trace, statements_of, steps_of
 
 
