@@ -95,8 +95,8 @@ async def main() -> None:
         contender = Contender(app, options)
         tell("ready")
         await hear()
-        told = asyncio.ensure_future(hear())
-        while not told.done():
+        end = asyncio.ensure_future(hear())
+        while not end.done():
             await contender.once()
         tell("finished", outages=contender.outages)
 

@@ -27,12 +27,12 @@ async def main(url: str, namespace: str, path: str, first: str) -> None:
     numbers = count(int(first))
     async with app, hearing() as hear:
         tell("ready")
-        told = asyncio.ensure_future(hear())
+        end = asyncio.ensure_future(hear())
         for turn in count():
-            if told.done():
+            if end.done():
                 break
-            some = list(islice(numbers, _AT_ONCE[turn % len(_AT_ONCE)]))
-            await offer(app, tasks, ledger, some)
+            batch = list(islice(numbers, _AT_ONCE[turn % len(_AT_ONCE)]))
+            await offer(app, tasks, ledger, batch)
             await asyncio.sleep(_PAUSE)
     tell("finished")
 

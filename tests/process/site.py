@@ -57,8 +57,8 @@ class Site:
             child.kill()
         left = [child.pid for child in self.fleet.children if alive(child.pid)]
         assert not left, f"still alive: {left}"
-        told = [event for child in self.fleet.children for event in child.events]
-        outages = [event for event in told if event["kind"] == "unavailable"]
+        events = [event for child in self.fleet.children for event in child.events]
+        outages = [event for event in events if event["kind"] == "unavailable"]
         assert self.has_outages or not outages, outages
         async with self.app() as app:
             leases = await listed(app)

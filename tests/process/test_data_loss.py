@@ -132,9 +132,11 @@ async def test_a_loss_is_told_once_with_what_is_gone(app, place, seen, caplog):
             await again.result(timeout=30)
     assert len(of_kind(seen, DataLost)) == 2
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    told = [record.getMessage() for record in errors if "has lost its data" in record.getMessage()]
-    assert len(told) == 2
-    assert all("invoice:42" in line for line in told)
+    messages = [
+        record.getMessage() for record in errors if "has lost its data" in record.getMessage()
+    ]
+    assert len(messages) == 2
+    assert all("invoice:42" in line for line in messages)
 
 
 @pytest.mark.timeout(120)
@@ -168,10 +170,10 @@ async def test_after_a_loss_programs_that_only_check_the_format_can_open_the_sto
 async def test_two_apps_of_a_process_tell_it_once(app, place, seen):
     async with Tenure(place.url, replica_ttl=1, grace=0) as other:
         other.on_event(seen.append)
-        async with app.worker() as one, other.worker() as two:
+        async with app.worker() as worker, other.worker() as other_worker:
             # The store knows a replica before its worker does. One that is still joining when the
             # data is gone joins the new data, and has lost nothing.
-            await asyncio.gather(one.ready(), two.ready())
+            await asyncio.gather(worker.ready(), other_worker.ready())
             await place.empty()
             await wait_until_async(lambda: len(of_kind(seen, ReplicaLost)) == 2, timeout=60)
             datas = [each._opened.host.data for each in (app, other)]

@@ -39,7 +39,9 @@ async def stopped_under_load(shop: Workshop) -> None:
     waited = [line.boot - stop.boot for line, stop in zip(again, stopped, strict=True)]
     assert min(waited) < AT_ONCE, f"{shop.site.family}: {waited}"
     check_nothing_charged(shop, *long, *short)
-    assert [one.meta["pid"] for one in await shop.app.replicas()].count(str(leaving.pid)) == 0
+    assert [replica.meta["pid"] for replica in await shop.app.replicas()].count(
+        str(leaving.pid)
+    ) == 0
 
 
 async def test_rolling_restarts_lose_and_repeat_nothing(shops: list[Workshop]):

@@ -75,5 +75,7 @@ async def observe(app: Tenure) -> list[int]:
 
 def check_shares(crowd: Crowd) -> None:
     """Those who wait take turns, so nobody who stayed had much more than another."""
-    shares = [sum(one.end is not None for one in member.sections()) for member in crowd.steady]
+    shares = [
+        sum(section.end is not None for section in member.sections()) for member in crowd.steady
+    ]
     assert min(shares) >= 0.5 * max(shares), shares

@@ -1,4 +1,4 @@
-"""Ticks: python -m tests.process.ticking URL NAMESPACE LEDGER, until a signal."""
+"""Ticks: python -m tests.process.ticker URL NAMESPACE LEDGER, until a signal."""
 
 import asyncio
 import logging
