@@ -43,9 +43,9 @@ class Hand:
             path = self._world.url.removeprefix("sqlite:///")
             with sqlite3.connect(path, isolation_level=None) as db:
                 db.execute("PRAGMA ignore_check_constraints = ON")
-                found = db.execute(statement.replace("%s", "?"), values).fetchall()
+                rows = db.execute(statement.replace("%s", "?"), values).fetchall()
             db.close()
-            return found
+            return rows
         with psycopg.connect(self._admin_url, autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), values)
             return cursor.fetchall() if cursor.description else []

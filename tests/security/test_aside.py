@@ -98,7 +98,7 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     await store.prune(idle=3600)
     clock.shift(ASIDE_FOR - 1)
     await store.prune(idle=3600)
-    assert [one.id for one in await stranded(store)] == [aside]
+    assert [job.id for job in await stranded(store)] == [aside]
     clock.shift(1)
     await store.prune(idle=3600)
     assert await stranded(store) == []
@@ -211,10 +211,10 @@ async def test_it_is_told_once_in_the_log(
             await claim_ids(store)
             await store.jobs.find()
             await store.jobs.get([id_of(1)])
-    told = [line for line in caplog.messages if id_of(1) in line]
-    assert len(told) == 1
-    assert "Cannot use job" in told[0]
-    assert [(one.kind, one.name) for one in store.damage] == [("job", id_of(1))]
+    lines = [line for line in caplog.messages if id_of(1) in line]
+    assert len(lines) == 1
+    assert "Cannot use job" in lines[0]
+    assert [(record.kind, record.name) for record in store.damage] == [("job", id_of(1))]
 
 
 async def test_what_stays_is_told_once_by_a_process(
@@ -229,16 +229,16 @@ async def test_what_stays_is_told_once_by_a_process(
             assert await store.leases.find() == []
     [line] = [line for line in caplog.messages if "Cannot use" in line]
     assert line.startswith("Cannot use lock 'bad'")
-    assert [[one.name for one in store.damage] for store in stores] == [["bad"], ["bad"]]
+    assert [[record.name for record in store.damage] for store in stores] == [["bad"], ["bad"]]
 
 
 async def test_a_settlement_of_what_cannot_be_read_holds_up_no_other(world: World, hand: Hand):
     store = await world.store()
-    one, two, three = await start(store, new(1), new(2), new(3))
-    hand.spoil_job(two.id)
-    assert await settle(store, one, "succeeded") == "settled"
-    await settle(store, two, "failed")
-    assert await settle(store, three, "retry") == "settled"
+    first, second, third = await start(store, new(1), new(2), new(3))
+    hand.spoil_job(second.id)
+    assert await settle(store, first, "succeeded") == "settled"
+    await settle(store, second, "failed")
+    assert await settle(store, third, "retry") == "settled"
     assert await states(store, 1, 3) == ["succeeded", "waiting"]
 
 
@@ -249,13 +249,13 @@ async def test_a_job_on_a_replica_that_is_not_known_is_stranded_until_recovery(
     await join(store, "ben")
     await start(store, new(1), new(2))
     hand.forget_replica("ann")
-    assert {(one.id, one.why) for one in await stranded(store)} == {
+    assert {(job.id, job.why) for job in await stranded(store)} == {
         (id_of(1), "orphan"),
         (id_of(2), "orphan"),
     }
-    assert [one.id for one in await stranded(store, [id_of(2)])] == [id_of(2)]
+    assert [job.id for job in await stranded(store, [id_of(2)])] == [id_of(2)]
     recovered = await recover_all(store, delays=AT_ONCE)
-    assert [(one.id, one.state, one.losses) for one in recovered] == [
+    assert [(recovery.id, recovery.state, recovery.losses) for recovery in recovered] == [
         (id_of(1), "waiting", 1),
         (id_of(2), "waiting", 1),
     ]
