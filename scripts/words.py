@@ -17,7 +17,7 @@ PRONOUNS = {
 }
 # Words that end like a gerund, and are the name of a thing in this field.
 NOUNS = {
-    *("blocking", "listing", "mapping", "pacing", "ping"),
+    *("blocking", "listing", "mapping", "ping"),
     *("pruning", "scheduling", "string", "testing", "timing"),
 }
 # What is still to be renamed, as paths from the root. Take out what is clean; add nothing.
@@ -47,7 +47,6 @@ TO_DO: tuple[str, ...] = (
     "tests/model/",
     "tests/sim/",
     "tests/stores/",
-    "tests/timers/",
     "tests/typing/",
     "tests/unit/",
 )

@@ -41,8 +41,10 @@ def registered(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
     """As if a worker had begun; nothing ticks."""
     store = sync._app._store
     for name, plan in shop.app._plans.items():
-        found = plan.definition
-        registration = Registration(name=name, digest=found.digest, definition=found.encode())
+        definition = plan.definition
+        registration = Registration(
+            name=name, digest=definition.digest, definition=definition.encode()
+        )
         sync._portal().call(Scheduling(store).register([registration]))
     return sync
 
@@ -64,8 +66,8 @@ def test_ticks_run_and_are_remembered(shop, sync):
     with working(shop):
 
         def ran() -> bool:
-            known = [one.name for one in sync.timers()]
-            done = "sweep" in known and sync.timer_handle("sweep").history()
+            names = [timer.name for timer in sync.timers()]
+            done = "sweep" in names and sync.timer_handle("sweep").history()
             return bool(done) and done[0].outcome == "succeeded"
 
         wait_until(ran, 20, "it has run")

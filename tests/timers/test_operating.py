@@ -162,10 +162,10 @@ async def test_run_timers_runs_timers_and_no_jobs(make, clock: ManualClock):
 
 
 async def test_events_tell_of_ticks_that_did_not_run(store: Store, clock: ManualClock):
-    told: list[object] = []
+    events: list[object] = []
 
     def declare(app: Tenure, _: Replica) -> None:
-        app.on_event(told.append)
+        app.on_event(events.append)
 
         @app.timer(every="1s")
         async def work() -> None:
@@ -177,9 +177,9 @@ async def test_events_tell_of_ticks_that_did_not_run(store: Store, clock: Manual
     clock.shift(10)
     async with fleet.running(1):
         await clock.advance(0.1)
-    assert of_kind(told, TickSkipped) == [TickSkipped("work", "overlap")]
-    assert [one.ticks for one in of_kind(told, TicksMissed)] == [9]
-    assert not of_kind(told, HandlerStuck)
+    assert of_kind(events, TickSkipped) == [TickSkipped("work", "overlap")]
+    assert [event.ticks for event in of_kind(events, TicksMissed)] == [9]
+    assert not of_kind(events, HandlerStuck)
 
 
 async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock: ManualClock):
@@ -190,7 +190,7 @@ async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock
     others = Fleet(store, clock, notes_ticks(every="1h", name="new"))
     async with others.running(1):
         await clock.advance(300)
-        assert [one.name for one in await others.replicas[0].app.timers()] == ["new"]
+        assert [timer.name for timer in await others.replicas[0].app.timers()] == ["new"]
 
 
 async def test_who_yields_to_another_definition_says_so(
@@ -203,9 +203,9 @@ async def test_who_yields_to_another_definition_says_so(
         new = Fleet(store, clock, notes_ticks(every="15s"))
         async with new.running(1):
             await clock.advance(DECLARED_FOR)
-            told = [one for one in caplog.messages if "another definition of it rules" in one]
-            assert len(told) == 1
-            assert told[0].startswith("timer 'work'")
+            lines = [line for line in caplog.messages if "another definition of it rules" in line]
+            assert len(lines) == 1
+            assert lines[0].startswith("timer 'work'")
         await clock.advance(2 * DECLARED_FOR)
     assert "timer 'work' ticks here from now on" in caplog.messages
 

@@ -70,8 +70,8 @@ async def test_a_timer_that_asks_for_it_runs_without_the_store(store: Store, clo
     assert sorted(nominal(lone)) == at(20, 20, 30, 30, 40, 40)  # on each of the two
     assert all(tick.unlocked and tick.fence == 0 and tick.attempt == 1 for tick in lone)
     for events in seen:
-        told = [event for event in events if isinstance(event, TickUnlocked)]
-        assert [event.nominal // 1_000_000 for event in told] == at(20, 30, 40)
+        unlocked = [event for event in events if isinstance(event, TickUnlocked)]
+        assert [event.nominal // 1_000_000 for event in unlocked] == at(20, 30, 40)
 
 
 async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
@@ -89,7 +89,7 @@ async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
         info = await fleet.replicas[0].app.timer_handle("work").info()
     assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
     assert [tick.unlocked for tick in ticks] == [False, True, True, True, False, False]
-    assert [(one.outcome, one.reason, one.ticks) for one in history] == [
+    assert [(record.outcome, record.reason, record.ticks) for record in history] == [
         ("succeeded", "", 1),
         ("succeeded", "", 1),
         ("ran", "unlocked", 3),
@@ -282,9 +282,9 @@ async def test_another_definition_takes_over_in_an_outage(store: Store, clock: M
             assert len(ticks) <= before + 1, "it yields as soon as the store answers"
             calls = faults.calls.copy()
             await clock.advance(60)
-            asked = faults.calls - calls
-            assert asked["commit"] == 0
-            assert asked["read"] <= 4, "only to declare it"
+            calls_since = faults.calls - calls
+            assert calls_since["commit"] == 0
+            assert calls_since["read"] <= 4, "only to declare it"
             history = await newer.replicas[0].app.timer_handle("work").history()
     assert not [line for line in history if line.reason == "unlocked"]
 

@@ -157,9 +157,9 @@ async def test_a_handler_that_cancels_itself_is_logged(
 
     async with without_store(Fleet(store, clock, declare), clock):
         await clock.advance(6)
-    (told,) = [one for one in caplog.records if "in a run without" in one.message]
-    assert told.levelno == logging.ERROR
-    assert "cancelled itself" in told.message
+    (record,) = [record for record in caplog.records if "in a run without" in record.message]
+    assert record.levelno == logging.ERROR
+    assert "cancelled itself" in record.message
 
 
 async def test_a_run_that_is_stopped_with_its_worker_is_logged(
@@ -171,9 +171,11 @@ async def test_a_run_that_is_stopped_with_its_worker_is_logged(
         await clock.advance(6)
         replica.faults.heal()
     assert len(ticks) == 1
-    (told,) = [one for one in caplog.records if "in a run without the store" in one.message]
-    assert told.levelno == logging.WARNING
-    assert "its worker stops" in told.message
+    (record,) = [
+        record for record in caplog.records if "in a run without the store" in record.message
+    ]
+    assert record.levelno == logging.WARNING
+    assert "its worker stops" in record.message
 
 
 @pytest.mark.parametrize("plain", [False, True])
