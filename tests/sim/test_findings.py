@@ -95,8 +95,8 @@ async def register(store: MemoryStore, name: str, *former: str) -> None:
 
 
 async def successors(store: MemoryStore) -> dict[str, str]:
-    found = await read_schedules(store)
-    return {one.name: one.standing.successor for one in found.all}
+    schedules = await read_schedules(store)
+    return {schedule.name: schedule.standing.successor for schedule in schedules.all}
 
 
 async def test_a_new_name_takes_over_a_former_one_that_came_while_it_looked(store):

@@ -48,7 +48,7 @@ def test_dice_decide_between_lanes_and_asyncio_within_one():
     orders = {tuple(interleaved(seed)) for seed in range(20)}
     assert len(orders) > 5
     for order in orders:
-        assert [one for one in order if one[0] == "a"] == [f"a{n}" for n in range(5)]
+        assert [line for line in order if line[0] == "a"] == [f"a{n}" for n in range(5)]
     assert interleaved(3) == interleaved(3)
 
 

@@ -34,7 +34,7 @@ async def test_a_worker_that_is_stopped_during_its_audit_leaves(caplog):
             faults.lose_request("find", times=1000)
             await clock.advance(60)  # it asks which jobs it runs, and gets no answer
     assert faults.calls["find"]
-    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     await store.close()
 
 

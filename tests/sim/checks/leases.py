@@ -39,12 +39,14 @@ class _Key:
 
     def settle(self, now: int) -> tuple[int, list[str]]:
         """Drop what is over; say how many leases have ended, and what nobody gave back."""
-        over = [holder for holder, one in self.holders.items() if one.is_over(now)]
-        left = [holder for holder, one in self.line.items() if one.is_over(now)]
+        over = [holder for holder, claim in self.holders.items() if claim.is_over(now)]
+        left = [holder for holder, claim in self.line.items() if claim.is_over(now)]
         for holder in left:
             del self.line[holder]
         # A last renewal that was shortened gives it back, in a while.
-        left += [one for one in over if self.holders[one].ttl >= self.holders[one].first_ttl]
+        left += [
+            holder for holder in over if self.holders[holder].ttl >= self.holders[holder].first_ttl
+        ]
         for holder in over:
             del self.holders[holder]
         return len(over), left
@@ -184,9 +186,9 @@ class _Leases:
     def _doubt(self) -> None:
         """Whoever holds something now may go on until its own trust ends, and no longer."""
         for name, key in self.keys.items():
-            for one in key.holders.values():
-                known = name, one.fence
-                self._doubtful[known] = self._trust[known]
+            for holder in key.holders.values():
+                grant = name, holder.fence
+                self._doubtful[grant] = self._trust[grant]
 
     # What the holders do.
 
@@ -199,7 +201,7 @@ class _Leases:
             if entry.seconds > left and not self._may_doubt(entry):
                 self.report(entry, f"it trusts it for {entry.seconds} s; the store for {left} s")
         elif not self._may_doubt(entry):
-            others = ", ".join(one[:8] for one in key.holders) or "nobody"
+            others = ", ".join(holder[:8] for holder in key.holders) or "nobody"
             self.report(entry, f"its lease has ended, and {others} has it")
 
     def _may_doubt(self, entry: Entry) -> bool:

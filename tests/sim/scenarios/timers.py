@@ -49,13 +49,13 @@ def _declare(app: Tenure, machine: Machine) -> None:
     Many processes are started, and declaring takes much longer than most of what they do.
     """
     release = machine.disk["release"]
-    known = _declared.get(release)
-    if known is None:
+    declarations = _declared.get(release)
+    if declarations is None:
         for name, options in releases.release_of(machine).items():
             app.timer(name=name, **options)(handler)
         _declared[release] = app._handlers, app._plans  # noqa: SLF001 - see above
     else:
-        app._handlers, app._plans = known  # noqa: SLF001 - see above
+        app._handlers, app._plans = declarations  # noqa: SLF001 - see above
 
 
 _declared: dict[int, tuple[dict[str, Handler], dict[str, Plan]]] = {}
@@ -125,20 +125,21 @@ def _with_own_ticks(fleet: Fleet) -> set[str]:
         return {"nobody"}
     limit = msgspec.json.decode(ruling.definition)["definition"]["limit"]
     return {
-        one.process.name
-        for one in fleet.machines
-        if one.process is not None and releases.release_of(one)[releases.OWN]["limit"] == limit
+        machine.process.name
+        for machine in fleet.machines
+        if machine.process is not None
+        and releases.release_of(machine)[releases.OWN]["limit"] == limit
     }
 
 
 def _waiting_in_vain(fleet: Fleet) -> list[str]:
     """Return runs that have waited for long although every machine could take them."""
-    known = set.intersection(*({*releases.release_of(one)} for one in fleet.machines))
+    names = set.intersection(*({*releases.release_of(machine)} for machine in fleet.machines))
     since = fleet.server.store_clock.wall() - _WAITS_MAX
     return [
         job.id
         for job in fleet.server.data.jobs.jobs.values()
-        if job.state == "waiting" and job.due < since and job.new.schedule in known
+        if job.state == "waiting" and job.due < since and job.new.schedule in names
     ]
 
 
