@@ -45,7 +45,6 @@ TO_DO: tuple[str, ...] = (
     "tests/jobs/",
     "tests/locks/",
     "tests/model/",
-    "tests/stores/",
     "tests/typing/",
     "tests/unit/",
 )

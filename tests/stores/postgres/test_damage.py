@@ -33,7 +33,7 @@ POISON = [
     "due = -9223372036854775808",
     "created = 9223372036854775807",
 ]
-REFUSED = [one for one in POISON if "2147483647" not in one]
+REFUSED = [text for text in POISON if "2147483647" not in text]
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ async def test_one_row_that_waits_stops_no_queue(
     jobs = await claimed(store, 1)
     assert {job.id for job in jobs} == {"job-000001", "job-000002", "job-000003"}
     assert await store.jobs.settle(ends(jobs, "succeeded")) == ["settled"] * 3
-    assert [one.id for one in await stranded(store)] == ["job-000000"]
+    assert [job.id for job in await stranded(store)] == ["job-000000"]
     assert await claimed(store, 2) == []
 
 
@@ -157,9 +157,9 @@ async def test_fences_go_on_by_the_clock_after_one_that_is_out_of_bounds(
         await operator.execute(
             "INSERT INTO tenure.space VALUES ($1, 9223372036854775807)", namespace
         )
-    one = await store.leases.acquire("one", holder="ann", limit=1, ttl=30, meta={})
-    two = await store.leases.acquire("two", holder="ann", limit=1, ttl=30, meta={})
-    assert 0 < one.lease.fence <= two.lease.fence <= (await store.ping()).now
+    first = await store.leases.acquire("one", holder="ann", limit=1, ttl=30, meta={})
+    second = await store.leases.acquire("two", holder="ann", limit=1, ttl=30, meta={})
+    assert 0 < first.lease.fence <= second.lease.fence <= (await store.ping()).now
 
 
 UNUSABLE = [

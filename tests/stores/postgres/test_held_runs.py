@@ -40,10 +40,10 @@ async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
         assert await operator.fetchval(hold, namespace, held.id, held.fence)
         # It waits for the run for a moment, and then leaves that to its next try.
         assert (await other.advance(newer)).outcome == "held"
-        (found,) = await store.jobs.get([held.id])
-        assert found is not None
-        assert not found.cancelling
+        (record,) = await store.jobs.get([held.id])
+        assert record is not None
+        assert not record.cancelling
     assert (await other.advance(newer)).outcome == "held"
-    (found,) = await store.jobs.get([held.id])
-    assert found is not None
-    assert (found.cancelling, found.reason) == (True, "newer")
+    (record,) = await store.jobs.get([held.id])
+    assert record is not None
+    assert (record.cancelling, record.reason) == (True, "newer")

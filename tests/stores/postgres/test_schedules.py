@@ -432,8 +432,8 @@ async def test_batches_in_any_order_never_block_each_other_for_good(
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number % 4]
         for _ in range(15):
-            known = {record.name: record for record in (await store.schedules.read()).records}
-            kinds, batch = zip(*(_change(chance, names, known) for _ in range(4)), strict=True)
+            records = {record.name: record for record in (await store.schedules.read()).records}
+            kinds, batch = zip(*(_change(chance, names, records) for _ in range(4)), strict=True)
             await store.schedules.declare([(name, "ruler") for name in chance.sample(names, 4)])
             answers = await store.schedules.commit(batch)
             assert {answer.outcome for answer in answers} <= {"done", "stale"}
@@ -448,19 +448,19 @@ async def test_batches_in_any_order_never_block_each_other_for_good(
 
 
 def _change(
-    chance: random.Random, names: Sequence[str], known: dict[str, ScheduleRecord]
+    chance: random.Random, names: Sequence[str], records: dict[str, ScheduleRecord]
 ) -> tuple[str, Commit]:
     """Return a commit that makes, renames or deletes schedules as they were read."""
-    one, two = chance.sample(names, 2)
-    expected = {name: as_expected(known.get(name, name)) for name in (one, two)}
-    write = Write(one, "standing", "ruler", "definition", above=(two,))
-    if two in known and chance.random() < 0.5:
-        kind, writes = "renamed", (write, Write(two, chance.choice(("rests", None)), "ruler"))
-    elif one in known:
-        kind, writes = "deleted", (Write(one, None),)
+    first, second = chance.sample(names, 2)
+    expected = {name: as_expected(records.get(name, name)) for name in (first, second)}
+    write = Write(first, "standing", "ruler", "definition", above=(second,))
+    if second in records and chance.random() < 0.5:
+        kind, writes = "renamed", (write, Write(second, chance.choice(("rests", None)), "ruler"))
+    elif first in records:
+        kind, writes = "deleted", (Write(first, None),)
     else:
         kind, writes = "made", (write,)
-    commit = plan(one, id=SystemClock().token(), expects=(*expected.values(),), writes=writes)
+    commit = plan(first, id=SystemClock().token(), expects=(*expected.values(),), writes=writes)
     return kind, commit
 
 
@@ -476,8 +476,8 @@ async def test_declarations_in_any_order_never_block_each_other_for_good(
     async def work(number: int) -> None:
         chance = random.Random(number)
         for _ in range(30):
-            asked = chance.sample(rulers, len(rulers))
-            assert (await stores[number % 4].schedules.declare(asked)).lost == []
+            sample = chance.sample(rulers, len(rulers))
+            assert (await stores[number % 4].schedules.declare(sample)).lost == []
 
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(8)))

@@ -129,15 +129,15 @@ def test_behind_a_pooler_nothing_is_left_in_a_session():
 
 
 @pytest.mark.parametrize(
-    ("url", "wanted"),
+    ("url", "session_attrs"),
     [
         ("postgresql://one/d", None),
         ("postgresql://one,two/d", "read-write"),
         ("postgresql://one,two/d?target_session_attrs=any", None),
     ],
 )
-def test_of_several_hosts_the_one_that_takes_writes_is_meant(url: str, wanted: str | None):
-    assert Address.parse(url).options().get("target_session_attrs") == wanted
+def test_of_several_hosts_the_one_that_takes_writes_is_meant(url: str, session_attrs: str | None):
+    assert Address.parse(url).options().get("target_session_attrs") == session_attrs
 
 
 # Setting up.
@@ -395,10 +395,10 @@ async def test_without_a_connection_to_listen_on_waiters_go_on_and_hear_later(
         for _ in range(2):
             async with store.watch(("lease", "ben")) as watch:
                 assert not await watch.wait(0.01)
-        few, said = [record.getMessage() for record in caplog.records]
+        few, message = [record.getMessage() for record in caplog.records]
         assert "has 0 more connections for this process" in few
-        assert "No wake-ups" in said
-        assert "too many connections" in said
+        assert "No wake-ups" in message
+        assert "too many connections" in message
         async with store.watch(("lease", "ben")) as watch:
             await be_refused(store, "key", "ben", waiting=600)
             await operator.execute("ALTER ROLE ann CONNECTION LIMIT 2")
@@ -654,7 +654,7 @@ async def test_each_failure_to_listen_makes_the_next_try_later(
 
 
 @pytest.mark.parametrize(
-    ("facts", "error", "told"),
+    ("facts", "error", "message"),
     [
         ({"standby": True}, StoreUnavailable, "read-only standby"),
         ({"release": 12, "version": "12.3"}, ConfigError, "is PostgreSQL 12.3"),
@@ -663,11 +663,11 @@ async def test_each_failure_to_listen_makes_the_next_try_later(
     ],
 )
 def test_a_server_that_cannot_hold_leases_is_refused(
-    facts: dict[str, Any], error: type[Exception], told: str
+    facts: dict[str, Any], error: type[Exception], message: str
 ):
     usual = {"release": 18, "encoding": "UTF8", "read_only": False, "isolation": "read committed"}
     safe = {"standby": False, "flushes": True, "waits_for": "on", "lagging_standbys": 0}
     good = {"version": "18", **usual, **safe}
     Server(**good).check("url")
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         Server(**{**good, **facts}).check("url")

@@ -94,7 +94,7 @@ class Looker:
         stats = self.redis.info("commandstats")
         self.redis.config_resetstat()
         ours = ("config|resetstat", "info", "time")
-        calls = {name.removeprefix("cmdstat_"): one["calls"] for name, one in stats.items()}
+        calls = {name.removeprefix("cmdstat_"): command["calls"] for name, command in stats.items()}
         return {name: number for name, number in calls.items() if name not in ours}
 
     def log_scripts(self) -> None:

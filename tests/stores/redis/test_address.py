@@ -153,8 +153,10 @@ async def test_a_user_without_rights_is_told_which_it_needs(
         assert await store.leases.release([lease]) == [True]
         assert not await watch.wait(0.05)
         await take(store, "key", "cid")
-        [said] = [one.getMessage() for one in caplog.records if "No wake-ups" in one.getMessage()]
-        assert "&{tenure:" in said
+        [message] = [
+            record.getMessage() for record in caplog.records if "No wake-ups" in record.getMessage()
+        ]
+        assert "&{tenure:" in message
         with redis.Redis.from_url(server.url) as operator:
             operator.execute_command("ACL", "SETUSER", "ann", "&{tenure:*")
         assert await watch.wait(SIZE.patience)  # it hears again, and may have missed something

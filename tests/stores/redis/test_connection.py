@@ -229,8 +229,8 @@ async def test_each_policy_that_evicts_is_warned_about_once(
                 await store.open()
             del server.info["maxmemory_policy"]
             await store.open()
-    said = [message for message in caplog.messages if "maxmemory-policy" in message]
-    assert [message.split()[3] for message in said] == ["allkeys-lru:", "volatile-ttl:"]
+    warnings = [message for message in caplog.messages if "maxmemory-policy" in message]
+    assert [message.split()[3] for message in warnings] == ["allkeys-lru:", "volatile-ttl:"]
 
 
 # Time.
@@ -265,8 +265,8 @@ async def test_a_watch_of_queues_asks_to_be_told_after_it_listens():
         async with store.watch(("lease", "x")):
             assert place.times("EVALSHA") == 0
         async with store.watch(("queue", "a"), ("lease", "y"), ("queue", "b")):
-            [asked] = [words for words in place.heard if words[0] == "EVALSHA"]
-            sha, number, key, life, *queues = asked[1:]
+            [call] = [words for words in place.heard if words[0] == "EVALSHA"]
+            sha, number, key, life, *queues = call[1:]
             assert (sha, number, key) == (
                 SCRIPTS["sleep"].sha.decode(),
                 "1",

@@ -54,8 +54,8 @@ async def test_a_place_that_is_none_stops_no_queue(
         got += await claim_ids(store)
     assert got == [id_of(1), id_of(3)]
     assert await claim_ids(store) == []
-    assert [(one.waiting, one.queue) for one in await store.jobs.counts()] == [(1, "default")]
-    assert [one.kind for one in store.damage] == ["job"]
+    assert [(count.waiting, count.queue) for count in await store.jobs.counts()] == [(1, "default")]
+    assert [damage.kind for damage in store.damage] == ["job"]
 
 
 async def test_a_flood_of_junk_stops_no_queue(store: RedisStore, looker: Looker):
@@ -93,7 +93,7 @@ async def test_junk_in_a_hash_stops_no_queue(
     await insert(store, new(1, unique=Unique(key="default")))
     (job,) = (await store.jobs.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
     assert await leave(store, "ann") == [job.id]
-    assert [one.waiting for one in await store.jobs.counts()] == [1]
+    assert [count.waiting for count in await store.jobs.counts()] == [1]
 
 
 @pytest.mark.parametrize("name", ["fixed", "state"])
@@ -103,16 +103,16 @@ async def test_a_job_that_cannot_be_read_is_named_with_both_of_its_hashes(
     await insert(store, new(1))
     looker.redis.hset(looker.job(name), id_of(1), "junk")
     assert await store.jobs.get([id_of(1)]) == [None]
-    (found,) = store.damage
-    assert found.kind == "job"
-    assert looker.job("fixed") in found.where
-    assert looker.job("state") in found.where
+    (damage,) = store.damage
+    assert damage.kind == "job"
+    assert looker.job("fixed") in damage.where
+    assert looker.job("state") in damage.where
 
 
 async def test_a_pause_that_cannot_be_read_is_none_and_is_told(store: RedisStore, looker: Looker):
     looker.redis.hset(looker.job("paused"), "default", "junk")
     await store.jobs.counts()
-    assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("queue", "default")]
 
 
 async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker: Looker):
@@ -125,11 +125,11 @@ async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker:
     for key in ("names", "timer:names"):
         looker.redis.zadd(f"{{tenure:{store.namespace}}}:{key}", {b"a\xfe": 0})
     assert [job.id for job in (await store.jobs.find()).jobs] == [id_of(1)]
-    assert [one.queue for one in await store.jobs.counts()] == ["default"]
-    assert [one.id for one in await store.jobs.replicas()] == ["ann"]
+    assert [count.queue for count in await store.jobs.counts()] == ["default"]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["ann"]
     assert [lease.key for lease in await store.leases.find()] == ["lock"]
-    assert [one.name for one in (await store.schedules.read()).records] == ["sync"]
-    assert {one.kind for one in store.damage} == {"queue", "replica", "lock", "timer"}
+    assert [record.name for record in (await store.schedules.read()).records] == ["sync"]
+    assert {damage.kind for damage in store.damage} == {"queue", "replica", "lock", "timer"}
 
 
 @pytest.mark.parametrize("junk", [*JUNK, "a hash"])
@@ -145,7 +145,9 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
         looker.redis.set(head, junk)
     assert await store.leases.renew([bad, good]) == [None, True]
     assert [lease.key for lease in await store.leases.find()] == ["good"]
-    assert [(one.kind, one.name, one.where) for one in store.damage] == [("lock", "bad", head)]
+    assert [(damage.kind, damage.name, damage.where) for damage in store.damage] == [
+        ("lock", "bad", head)
+    ]
     await store.prune(idle=0.0)
     if junk != "a hash":
         with pytest.raises(StoreError, match="nobody can take 'bad'"):
@@ -299,7 +301,7 @@ async def test_a_line_that_cannot_be_read_is_left_out_and_never_extended(
     looker.redis.hset(looker.timer("decisions"), "sync\x002", line)
     assert (await look_at(store)).latest is None
     await send(store, plan(record, lines=(tick_line("third", like="same"),)))
-    assert [one.body for one in await decisions(store, "sync")] == ["third", "first"]
+    assert [decision.body for decision in await decisions(store, "sync")] == ["third", "first"]
     assert [(report.kind, report.name) for report in store.damage] == [("decision", "sync")]
 
 
@@ -313,8 +315,8 @@ async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
     bad, good = await store.jobs.beat(["bad", "good"], ttl=10)
     assert bad is None
     assert good is not None
-    assert [one.id for one in await store.jobs.replicas()] == ["good"]
-    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "orphan")]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["good"]
+    assert [(job.id, job.why) for job in await stranded(store)] == [(id_of(1), "orphan")]
 
 
 @pytest.mark.parametrize("ttl", ["junk", -1, 1e300, None])
@@ -336,6 +338,6 @@ async def test_a_job_that_was_set_aside_frees_its_unique_key(store: RedisStore, 
     await insert(store, new(1, unique=Unique(key="welcome")))
     looker.redis.hset(looker.job("fixed"), id_of(1), "junk")
     assert await claim_ids(store) == []
-    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "unreadable")]
+    assert [(job.id, job.why) for job in await stranded(store)] == [(id_of(1), "unreadable")]
     await insert(store, new(2, unique=Unique(key="welcome")))
     assert await claim_ids(store) == [id_of(2)]

@@ -98,7 +98,7 @@ class Pointer:
 
 
 def sentinel_url(*sentinels: Impostor) -> str:
-    places = ",".join(f"127.0.0.1:{one.port}" for one in sentinels)
+    places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in sentinels)
     return f"redis+sentinel://{places}/shop?{QUICK}"
 
 
@@ -216,12 +216,12 @@ async def test_one_sentinel_alone_is_not_believed(
     server, other = private_valkey(), private_valkey()
     pointers = [Pointer(server), Pointer(server), Pointer(server)]
     async with AsyncExitStack() as stack:
-        sentinels = [await stack.enter_async_context(impostor(one)) for one in pointers]
+        sentinels = [await stack.enter_async_context(impostor(pointer)) for pointer in pointers]
         store = await open_store(sentinel_url(*sentinels))
         pointers[1].server = other  # it is cut off, and remembers old times
         before = sentinels[1].times("SENTINEL")
-        asked = lambda: sentinels[1].times("SENTINEL") > before + 1  # noqa: E731 - short
-        await wait_until_async(asked, SIZE.patience, "the one was asked")
+        was_asked = lambda: sentinels[1].times("SENTINEL") > before + 1  # noqa: E731 - short
+        await wait_until_async(was_asked, SIZE.patience, "the one was asked")
         await take(store, "key", "ann")
         assert await keys_of(other) == 0
 
@@ -273,11 +273,11 @@ async def test_a_node_that_refuses_is_not_asked_for_ever(
     open_store: Open, refusal: str, tries: int
 ):
     node = Node(refusal)
-    async with impostor(node) as one:
-        node.port = one.port
+    async with impostor(node) as place:
+        node.port = place.port
         with pytest.raises(StoreUnavailable, match=r"cluster|another node"):
-            await open_store(f"redis+cluster://127.0.0.1:{one.port}?{QUICK}")
-        assert one.times("INFO") == tries
+            await open_store(f"redis+cluster://127.0.0.1:{place.port}?{QUICK}")
+        assert place.times("INFO") == tries
 
 
 async def test_a_namespace_is_found_wherever_its_slot_is(
@@ -304,14 +304,16 @@ def join(first: Valkey, second: Valkey, slot: int) -> list[str]:
     """Make a cluster of two, in which the first has the slot and the second all others."""
     ids = [command(node, "CLUSTER", "MYID") for node in (first, second)]
     command(first, "CLUSTER", "ADDSLOTS", str(slot))
-    others = [str(one) for one in range(16384) if one != slot]
+    others = [str(number) for number in range(16384) if number != slot]
     command(second, "CLUSTER", "ADDSLOTS", *others)
     for epoch, node in enumerate((first, second), 1):
         command(node, "CLUSTER", "SET-CONFIG-EPOCH", str(epoch))
     command(first, "CLUSTER", "MEET", "127.0.0.1", str(second.port))
     for node in (first, second):
-        wait_until(lambda one=node: "cluster_slots_ok:16384" in command(one, "CLUSTER", "INFO"), 20)
-        wait_until(lambda one=node: "cluster_state:ok" in command(one, "CLUSTER", "INFO"), 20)
+        wait_until(
+            lambda member=node: "cluster_slots_ok:16384" in command(member, "CLUSTER", "INFO"), 20
+        )
+        wait_until(lambda member=node: "cluster_state:ok" in command(member, "CLUSTER", "INFO"), 20)
     return ids
 
 
@@ -346,8 +348,8 @@ async def test_each_search_begins_with_another_node(open_store: Open):
             node.port = servers[0].port
         places = ",".join(f"127.0.0.1:{server.port}" for server in servers)
         cluster = topology.Cluster(f"redis+cluster://{places}?{QUICK}", "tag")
-        found = [await cluster._find() for _ in range(3)]
-        assert {place.port for place in found} == {servers[0].port}
+        places_found = [await cluster._find() for _ in range(3)]
+        assert {place.port for place in places_found} == {servers[0].port}
         assert [server.times("CLUSTER") for server in servers] == [1, 1, 1]
 
 

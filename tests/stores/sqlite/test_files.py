@@ -61,8 +61,8 @@ async def test_a_symbolic_link_leads_to_the_same_locks(tmp_path):
     (tmp_path / "data").mkdir()
     file, link = tmp_path / "data" / "tenure.db", tmp_path / "link.db"
     link.symlink_to(file)
-    async with opened(link) as one, opened(file) as other:
-        async with one.lock("key"):
+    async with opened(link) as linked, opened(file) as other:
+        async with linked.lock("key"):
             assert await other.lock("key").try_acquire() is None
         assert {path.name for path in tmp_path.iterdir()} == {"data", "link.db"}
         assert {path.name for path in file.parent.iterdir()} == {
@@ -184,4 +184,4 @@ async def test_a_log_that_was_deleted_is_noticed_and_saved_at_the_end(file):
             with pytest.raises(StoreError, match="was deleted or replaced while it was in use"):
                 await call()
     async with opened(file) as app:
-        assert [found.id for found in await app.jobs()] == [job.id]
+        assert [listed.id for listed in await app.jobs()] == [job.id]

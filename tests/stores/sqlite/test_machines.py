@@ -221,8 +221,8 @@ async def test_a_restart_costs_no_time(file, clock):
         clock = restarted(clock, f"start {number}")
         async with opened(file, clock) as store:
             await take(store, "key", f"ben {number}", ttl=3600)
-            known = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
-            assert known.fetchall() == [(f"start {number}",)]
+            rows = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
+            assert rows.fetchall() == [(f"start {number}",)]
 
 
 async def test_a_copy_from_another_machine_is_used(file, clock, tmp_path):
@@ -421,8 +421,8 @@ async def test_traces_of_many_machines_do_not_pile_up(file, clock):
             )
         clock.shift(1)
         await take(store, "key", "ann")
-        found = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
-        assert found.fetchall() == [(clock.boot_id,)]
+        rows = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
+        assert rows.fetchall() == [(clock.boot_id,)]
 
 
 async def test_clocks_of_tests_are_left_alone(file):
