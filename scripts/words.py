@@ -43,7 +43,6 @@ TO_DO: tuple[str, ...] = (
     "tests/http/",
     "tests/interleavings/",
     "tests/jobs/",
-    "tests/locks/",
     "tests/model/",
     "tests/typing/",
     "tests/unit/",

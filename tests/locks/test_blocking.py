@@ -63,9 +63,9 @@ def test_many_threads_never_hold_it_together(app, rival):
     inside = 0
     fences: list[int] = []
 
-    def work(one: blocking.Tenure) -> None:
+    def work(user: blocking.Tenure) -> None:
         nonlocal inside
-        lock = one.lock("counter")
+        lock = user.lock("counter")
         for _ in range(5):
             with lock as hold:
                 inside += 1
@@ -73,7 +73,7 @@ def test_many_threads_never_hold_it_together(app, rival):
                 fences.append(hold.fence)
                 inside -= 1
 
-    threads = [in_thread(lambda one=one: work(one)) for one in (app, rival) * 3]
+    threads = [in_thread(lambda user=user: work(user)) for user in (app, rival) * 3]
     for thread in threads:
         thread.join()
     assert len(fences) == 30
@@ -115,11 +115,11 @@ def test_a_loss_does_not_hide_the_error_of_the_block(app, rival):
 
 
 def test_on_lost_function_gets_the_hold(app, rival):
-    told: list[blocking.Hold] = []
-    with app.lock("lost", ttl=1, on_lost=told.append) as hold:
+    lost: list[blocking.Hold] = []
+    with app.lock("lost", ttl=1, on_lost=lost.append) as hold:
         take_away(rival, "lost")
-        wait_until(lambda: told, timeout=10)
-    assert told == [hold]
+        wait_until(lambda: lost, timeout=10)
+    assert lost == [hold]
 
 
 def test_a_busy_thread_loses_nothing(app, rival):

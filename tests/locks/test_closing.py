@@ -90,7 +90,7 @@ async def test_a_slow_prune_costs_no_lease(app, faults, clock):
 
 async def test_closing_leaves_no_thread():
     def ours() -> list[str]:
-        return [one.name for one in threading.enumerate() if one.name.startswith("tenure")]
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure")]
 
     async with Tenure("memory://") as app, app.lock("x", ttl=1):
         assert ours() == ["tenure-host"]

@@ -93,7 +93,7 @@ async def test_a_filter_of_the_programs_own_logging_may_raise(app: Tenure):
 
 
 async def test_a_subscriber_that_hangs_keeps_no_loss_from_its_block(app: Tenure):
-    go_on, told = threading.Event(), []
+    go_on, lost = threading.Event(), []
     app.on_event(lambda _: go_on.wait(30) and None)
     try:
         hold = await app.lock("a", ttl=1).acquire()
@@ -101,9 +101,9 @@ async def test_a_subscriber_that_hangs_keeps_no_loss_from_its_block(app: Tenure)
             async with app.lock("b", ttl=4):
                 await take_away(app, "a")
                 await hold.lost.wait()  # although its event is being told
-                told.append(hold)
+                lost.append(hold)
                 await asyncio.Event().wait()
-        assert told == [hold]
+        assert lost == [hold]
     finally:
         go_on.set()
 

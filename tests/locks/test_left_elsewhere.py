@@ -119,13 +119,13 @@ async def test_leaving_a_block_releases_its_own_hold(app, enter_by, enter_in, le
 async def test_blocks_of_one_object_in_one_task_may_end_in_any_order(app):
     shared = app.semaphore("shared", 5)
     first, second = AsyncExitStack(), AsyncExitStack()
-    one = await first.enter_async_context(shared)
-    two = await asyncio.create_task(second.enter_async_context(shared))
+    first_hold = await first.enter_async_context(shared)
+    second_hold = await asyncio.create_task(second.enter_async_context(shared))
     await second.aclose()
-    assert (one.is_held, two.is_held) == (True, False)
-    async with shared as three:
+    assert (first_hold.is_held, second_hold.is_held) == (True, False)
+    async with shared as third_hold:
         await first.aclose()
-        assert (one.is_held, three.is_held) == (False, True)
+        assert (first_hold.is_held, third_hold.is_held) == (False, True)
     assert await app.locks() == []
 
 

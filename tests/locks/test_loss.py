@@ -235,17 +235,17 @@ async def test_on_lost_raise_lets_the_block_finish(app, clock):
 
 
 async def test_on_lost_function_is_called_once_and_nothing_is_raised(app, clock):
-    told = []
+    lost = []
 
     async def work() -> None:
-        async with app.lock("lost", ttl=10, on_lost=told.append) as hold:
+        async with app.lock("lost", ttl=10, on_lost=lost.append) as hold:
             await app._store.leases.release([hold._kept.lease])
             await hold.lost.wait()
 
     task = asyncio.create_task(work())
     await clock.advance(10)
     await task
-    assert [hold.name for hold in told] == ["lost"]
+    assert [hold.name for hold in lost] == ["lost"]
 
 
 async def test_on_lost_ignore_raises_nothing(app, clock):

@@ -64,9 +64,9 @@ async def test_the_service_starts_and_the_first_success_opens_the_store(service:
     assert app.is_ready
     async with app.lock("x"):
         assert len(await app.locks()) == 1
-    told = [event for event in service.events if isinstance(event, StoreFailing | StoreRestored)]
-    assert [type(event) for event in told] == [StoreFailing, StoreRestored]
-    assert told[0].call == "open"
+    events = [event for event in service.events if isinstance(event, StoreFailing | StoreRestored)]
+    assert [type(event) for event in events] == [StoreFailing, StoreRestored]
+    assert events[0].call == "open"
 
 
 async def test_every_run_without_the_lock_is_told(
@@ -76,9 +76,9 @@ async def test_every_run_without_the_lock_is_told(
     for number in range(3):
         outcome = await service.app.with_lock("cron", lambda: "done", ttl=60, on_unavailable="run")
         assert (outcome.unlocked, outcome.value, bool(outcome)) == (True, "done", False)
-        told = [event for event in service.events if isinstance(event, RanUnlocked)]
-        assert len(told) == number + 1
-    assert told[0].name == "cron"
+        events = [event for event in service.events if isinstance(event, RanUnlocked)]
+        assert len(events) == number + 1
+    assert events[0].name == "cron"
     records = [record for record in caplog.records if "without the lock" in record.getMessage()]
     assert [record.levelno for record in records] == [logging.WARNING] * 3
     assert (await service.app.with_lock("cron", int, ttl=60, on_unavailable="skip")).skipped
