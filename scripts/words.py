@@ -44,7 +44,6 @@ TO_DO: tuple[str, ...] = (
     "tests/interleavings/",
     "tests/jobs/",
     "tests/model/",
-    "tests/unit/",
 )
 
 

@@ -18,7 +18,7 @@ class Wire:
     async def send(self, batch: list[int]) -> list[int]:
         self.batches.append(batch)
         await self.go.wait()
-        return [2 * one for one in batch]
+        return [2 * number for number in batch]
 
 
 async def turn(times: int = 5) -> None:
@@ -70,20 +70,20 @@ async def test_an_error_goes_to_those_of_its_batch_only():
 
     batcher = Batcher(send, limit=2)
     futures = [batcher.add(n) for n in range(4)]
-    one, two, *others = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(one, ValueError)
-    assert two is one
+    first, second, *others = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(first, ValueError)
+    assert second is first
     assert others == [2, 3]
 
 
 async def test_who_gives_up_does_not_disturb_the_others():
     wire = Wire(held=True)
     batcher = Batcher(wire.send)
-    one, two = batcher.add(1), batcher.add(2)
+    first, second = batcher.add(1), batcher.add(2)
     await turn()
-    one.cancel()
+    first.cancel()
     wire.go.set()
-    assert await two == 4
+    assert await second == 4
 
 
 async def test_drain_waits_for_everything():

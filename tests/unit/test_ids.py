@@ -26,10 +26,10 @@ def test_an_id_is_a_uuid_of_version_7_that_tells_its_millisecond(millisecond, co
 
 
 @steady
-@given(first=st.tuples(MILLISECONDS, COUNTS), second=st.tuples(MILLISECONDS, COUNTS), one=TOKENS)
-def test_ids_sort_by_millisecond_and_number(first, second, one):
+@given(first=st.tuples(MILLISECONDS, COUNTS), second=st.tuples(MILLISECONDS, COUNTS), token=TOKENS)
+def test_ids_sort_by_millisecond_and_number(first, second, token):
     if first < second:
-        assert job_id(*first, "f" * 32) < job_id(*second, one)
+        assert job_id(*first, "f" * 32) < job_id(*second, token)
 
 
 def test_62_bits_are_random():

@@ -19,7 +19,7 @@ def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -
 
 
 @pytest.mark.parametrize(
-    ("queues", "timers", "schedules", "said"),
+    ("queues", "timers", "schedules", "sentence"),
     [
         (["default"], (), (), "takes jobs from default; it knows the tasks (none)"),
         (["default"], ("b", "a"), (), "runs the timers a, b"),
@@ -35,6 +35,6 @@ def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -
         ([], ("evil\x1b[2J",), (), "runs the timers evil\\x1b[2J"),
     ],
 )
-def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, said):
+def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, sentence):
     app = app_with(timers=timers, schedules=schedules)
-    assert intentions(queues, (), app._handlers, [*app._plans.values()]) == said
+    assert intentions(queues, (), app._handlers, [*app._plans.values()]) == sentence

@@ -125,10 +125,10 @@ def test_a_process_without_stderr_survives_the_call_for_stacks():
         "show(); os.kill(os.getpid(), signal.SIGUSR2); print('alive')"
     )
     command = f'exec "{sys.executable}" -c "{code}" 2>&-'
-    told = subprocess.run(
+    completed = subprocess.run(
         ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, env=os.environ
     )
-    assert (told.stdout, told.returncode) == ("alive\n", 0)
+    assert (completed.stdout, completed.returncode) == ("alive\n", 0)
 
 
 def test_the_stacks_of_a_silent_child_are_shown_once_each_time(caplog: pytest.LogCaptureFixture):

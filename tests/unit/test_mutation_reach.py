@@ -63,14 +63,14 @@ def project(tmp_path: Path) -> Path:
 
 def mutant(project: Path, new: str) -> Mutant:
     """Return the mutant that writes this line."""
-    found = all_mutants(project, Filter(paths=("src",)))
-    [mutant] = [mutant for mutant in found if mutant.hunk[-1].strip("+ ") == new]
+    mutants = all_mutants(project, Filter(paths=("src",)))
+    [mutant] = [mutant for mutant in mutants if mutant.hunk[-1].strip("+ ") == new]
     return mutant
 
 
 def reaching(project: Path, new: str) -> list[str]:
-    found = Reach(project, project / "cache").tests_for(mutant(project, new))
-    return sorted(test.partition("::test_")[2] for test in found)
+    tests = Reach(project, project / "cache").tests_for(mutant(project, new))
+    return sorted(test.partition("::test_")[2] for test in tests)
 
 
 def rewrite(project: Path, old: str, new: str) -> None:

@@ -70,9 +70,9 @@ def schedule(
 
 
 def readable(*documents: Any, **details: Any) -> Schedule:
-    found = schedule(*documents, **details)
-    assert found is not None
-    return found
+    parsed = schedule(*documents, **details)
+    assert parsed is not None
+    return parsed
 
 
 def change(there: Schedule) -> Change:
@@ -80,8 +80,8 @@ def change(there: Schedule) -> Change:
 
 
 def move(**details: Any) -> Advance:
-    given = {"ruler": "d1", "revision": 3, "seen": NOW - 60, "to": NOW, "due": NOW, **details}
-    return Advance(id="m1", name="sync", **given)
+    fields = {"ruler": "d1", "revision": 3, "seen": NOW - 60, "to": NOW, "due": NOW, **details}
+    return Advance(id="m1", name="sync", **fields)
 
 
 def found_of(there: Schedule) -> ScheduleHead:
@@ -91,10 +91,10 @@ def found_of(there: Schedule) -> ScheduleHead:
 def registered(digest: str, *there: Schedule, **details: Any) -> tuple[Commit | None, str]:
     """Declare a definition; return what is written, and which definition rules here."""
     declared = Registration(name="sync", digest=digest, definition=b"{}", **details)
-    known: dict[str, Schedule | None] = dict.fromkeys(("sync", *declared.renamed_from))
-    known |= {found.name: found for found in there}
-    versions = {found.name: found.record.version for found in there}
-    commit, answer = register(declared, known, versions=versions, id_="c1", now=NOW)
+    schedules: dict[str, Schedule | None] = dict.fromkeys(("sync", *declared.renamed_from))
+    schedules |= {schedule.name: schedule for schedule in there}
+    versions = {schedule.name: schedule.record.version for schedule in there}
+    commit, answer = register(declared, schedules, versions=versions, id_="c1", now=NOW)
     return commit, answer.ruler
 
 
@@ -181,9 +181,9 @@ IDS = ["readable", "unreadable", "empty"]
 
 @pytest.mark.parametrize("standing", NEWER_FORMS, ids=IDS)
 def test_a_newer_form_is_not_taken_for_damage(standing: dict[str, Any]):
-    found = schedule(standing)
-    assert found is not None
-    assert not found.standing.is_ours
+    parsed = schedule(standing)
+    assert parsed is not None
+    assert not parsed.standing.is_ours
 
 
 @pytest.fixture(params=NEWER_FORMS, ids=IDS)
@@ -193,9 +193,9 @@ def newer(request: pytest.FixtureRequest) -> Schedule:
 
 
 def test_a_newer_form_is_not_moved(newer: Schedule):
-    for asked in (move(), move(seen=None), move(seen=None, forced=True)):
+    for call in (move(), move(seen=None), move(seen=None, forced=True)):
         answer = advance(
-            replace(asked, revision=newer.standing.revision), found_of(newer), None, now=NOW
+            replace(call, revision=newer.standing.revision), found_of(newer), None, now=NOW
         )
         assert isinstance(answer, Advanced)
         # Without a ruler, so that it is not tried again at once.
@@ -213,7 +213,7 @@ def test_a_newer_form_is_not_renamed(newer: Schedule):
 
 
 def test_a_newer_form_is_not_paused_resumed_or_reset(newer: Schedule):
-    for act in (lambda found: freeze(found, until=None, reason=""), thaw, reset):
+    for act in (lambda schedule: freeze(schedule, until=None, reason=""), thaw, reset):
         with pytest.raises(StoreError) as refused:
             act(change(newer))
         assert str(refused.value) == (
@@ -274,8 +274,8 @@ async def test_a_worker_leaves_a_timer_in_a_newer_form_alone_and_asks_seldom(clo
             assert len(ticks) == before > 0
             [record] = (await store.schedules.read(["sync"])).records
             assert json.loads(record.standing)["cursor"] == cursor
-            asked = faults.calls["commit"] + faults.calls["declare"] + faults.calls["read"]
-            assert asked < 20
+            calls = faults.calls["commit"] + faults.calls["declare"] + faults.calls["read"]
+            assert calls < 20
             for act in (app.timer_handle("sync").pause, app.timer_handle("sync").resume):
                 with pytest.raises(StoreError, match="Use that version"):
                     await act()

@@ -26,20 +26,20 @@ AGO = NOW - 60 * SECOND
 
 
 def registration(name: str = "sync", digest: str = "d1", **details: Any) -> Registration:
-    given = {"calendar": "hourly", "definition": b"{}", **details}
-    return Registration(name=name, digest=digest, **given)
+    fields = {"calendar": "hourly", "definition": b"{}", **details}
+    return Registration(name=name, digest=digest, **fields)
 
 
 def decide(
     declared: Registration, *there: Schedule, versions: Mapping[str, str] | None = None
 ) -> tuple[Commit | None, Registered]:
     """Decide about a declaration, with all looked up that has to be."""
-    records = {found.name: found for found in there}
-    known: dict[str, Schedule | None] = {}
-    while names := names_to_read(declared, known):
-        known |= {name: records.get(name) for name in names}
-    versions = versions or {found.name: found.record.version for found in there}
-    return register(declared, known, versions=versions, id_="c1", now=NOW)
+    records = {schedule.name: schedule for schedule in there}
+    schedules: dict[str, Schedule | None] = {}
+    while names := names_to_read(declared, schedules):
+        schedules |= {name: records.get(name) for name in names}
+    versions = versions or {schedule.name: schedule.record.version for schedule in there}
+    return register(declared, schedules, versions=versions, id_="c1", now=NOW)
 
 
 def committed(declared: Registration, *there: Schedule) -> Commit:
@@ -71,13 +71,13 @@ def test_its_own_name_and_its_former_ones_are_looked_up():
 
 
 def test_so_are_those_that_they_were_renamed_to():
-    known = {"sync": schedule(successor="new"), "a": None}
-    assert names_to_read(registration(renamed_from=("a",)), known) == ["new"]
+    schedules = {"sync": schedule(successor="new"), "a": None}
+    assert names_to_read(registration(renamed_from=("a",)), schedules) == ["new"]
 
 
 def test_nothing_is_looked_up_twice():
-    known = {"sync": schedule(successor="new"), "new": schedule("new", successor="sync")}
-    assert names_to_read(registration(), known) == []
+    schedules = {"sync": schedule(successor="new"), "new": schedule("new", successor="sync")}
+    assert names_to_read(registration(), schedules) == []
 
 
 # One name.

@@ -69,11 +69,11 @@ def left(cursor: int, first: int, last: int, ticks: int) -> tuple[int, int, int]
         last=TICK + last * 10 * SECOND,
         ticks=ticks,
     )
-    found = left_of(timer(), line, TICK + cursor * 10 * SECOND)
-    if found is None:
+    rest = left_of(timer(), line, TICK + cursor * 10 * SECOND)
+    if rest is None:
         return None
-    numbers = [(instant - TICK) // (10 * SECOND) for instant in (found.first, found.last)]
-    return numbers[0], numbers[1], found.ticks
+    numbers = [(instant - TICK) // (10 * SECOND) for instant in (rest.first, rest.last)]
+    return numbers[0], numbers[1], rest.ticks
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
     clock = ManualClock()
     app = Tenure(FaultyStore(connect("memory://", namespace="test", clock=clock), faults))
     orders: list[object] = []
-    told: list[Event] = []
+    seen: list[Event] = []
     child: Any = SimpleNamespace(replica="ann", order=orders.append)
     async with app:
-        app._events.subscribe(told.append)
+        app._events.subscribe(seen.append)
         store = app._store
         await store.jobs.beat(["ann"], ttl=30, meta={})
         beats = Heartbeats(store, app.settings, app._events, set(), "supervisor")
@@ -75,7 +75,7 @@ async def test_workers_are_told_when_the_store_does_not_answer_their_beat():
     assert orders[:2] == [BeatFailed(), BeatFailed()]
     assert isinstance(orders[2], RecordRenewed)
     assert beats.last == pytest.approx(clock.boot(), abs=20)
-    assert [event.call for event in told if isinstance(event, StoreFailing)] == ["beat"]
+    assert [event.call for event in seen if isinstance(event, StoreFailing)] == ["beat"]
 
 
 async def test_programs_that_a_job_starts_do_not_inherit_the_line():
@@ -88,14 +88,14 @@ async def test_programs_that_a_job_starts_do_not_inherit_the_line():
     with closing(ours):
         working = asyncio.create_task(work(Tenure("memory://"), spec))
         ours.setblocking(False)
-        said = await asyncio.get_running_loop().sock_recv(ours, 1000)
-        assert b"Joined" in said
+        received = await asyncio.get_running_loop().sock_recv(ours, 1000)
+        assert b"Joined" in received
         assert not os.get_inheritable(spec.line)
     await asyncio.wait_for(working, 10)
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "told"),
+    ("code", "status", "message"),
     [
         ("raise SystemExit(7)", 7, ""),
         ("app = 1", 2, "ConfigError: 'shop:app' is no tenure.Tenure"),
@@ -105,7 +105,7 @@ async def test_programs_that_a_job_starts_do_not_inherit_the_line():
     ids=["exit", "no-app", "import", "no-line"],
 )
 def test_the_exit_status_of_a_worker_that_cannot_work(
-    tmp_path: Path, code: str, status: int, told: str
+    tmp_path: Path, code: str, status: int, message: str
 ):
     (tmp_path / "shop.py").write_text(code)
     ended = subprocess.run(
@@ -117,7 +117,7 @@ def test_the_exit_status_of_a_worker_that_cannot_work(
         check=False,
     )
     assert ended.returncode == status, ended.stderr
-    assert told in ended.stderr
+    assert message in ended.stderr
 
 
 async def test_a_late_answer_about_an_old_replica_does_not_concern_the_new_one():

@@ -122,9 +122,9 @@ def test_they_keep_no_process_from_ending():
     go_on = threading.Event()
 
     async def main() -> threading.Thread:
-        found: list[threading.Thread] = []
-        threads.run(lambda: (found.append(threading.current_thread()), go_on.wait(10)))
-        return await wait_until_async(lambda: found and found[0])
+        started: list[threading.Thread] = []
+        threads.run(lambda: (started.append(threading.current_thread()), go_on.wait(10)))
+        return await wait_until_async(lambda: started and started[0])
 
     thread = asyncio.run(main())  # the loop is closed while the thread still runs
     assert thread.daemon

@@ -20,13 +20,13 @@ def parts_of_the_tour(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[Any]
     return [importlib.import_module(f"tour.{name}") for name in names]
 
 
-class TickingService:
-    """One tick more stands in the log with each look."""
+class GrowingLog:
+    """A service whose log has one more tick with each look."""
 
     def __init__(self, ticks: int) -> None:
         self._ticks = ticks
 
-    def found(self, pattern: re.Pattern[str]) -> list[SimpleNamespace]:
+    def lines(self, pattern: re.Pattern[str]) -> list[SimpleNamespace]:
         texts = [f"digest of 12:00:{second:02}" for second in range(self._ticks)]
         self._ticks += 1
         return [
@@ -37,20 +37,21 @@ class TickingService:
 
 
 @pytest.mark.parametrize(
-    ("ticks", "said"), [(15, "The last 10 of 15 ticks:"), (10, "tick  worker-1")]
+    ("ticks", "heading"), [(15, "The last 10 of 15 ticks:"), (10, "tick  worker-1")]
 )
 def test_ticks_that_are_shown_and_judged_are_the_same(
     ticks: int,
-    said: str,
+    heading: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
     screen, verdict, chiming = parts_of_the_tour(monkeypatch, "screen", "verdict", "chiming")
     drawing = screen.Screen()
-    act = chiming.Chiming(TickingService(ticks), drawing, verdict.Verdict(drawing))
+    service = SimpleNamespace(found=GrowingLog(ticks).lines)
+    act = chiming.Chiming(service, drawing, verdict.Verdict(drawing))
     act.tell("worker-1", killed_at=0.0, returns_at=1.0)
     out = capsys.readouterr().out
-    assert out.startswith(f"  {said}")
+    assert out.startswith(f"  {heading}")
     assert f"no tick runs twice: {ticks} ticks, 0 of them twice" in out
 
 
