@@ -1,4 +1,4 @@
-"""Two boot clocks on one SQLite file, with real namespaces. The rules are tested in tests/unit."""
+"""Two boot clocks on one SQLite file, with real namespaces. tests/stores/sqlite has the rules."""
 
 import os
 import subprocess

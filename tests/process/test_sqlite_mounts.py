@@ -1,4 +1,4 @@
-"""SQLite files in real mounts, as containers see them. Told mounts are in tests/unit."""
+"""SQLite files in real mounts, as containers see them. tests/stores/sqlite has faked mounts."""
 
 import subprocess
 import sys

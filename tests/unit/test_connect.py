@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from tenure import Tenure
@@ -75,15 +72,6 @@ def test_a_missing_driver_is_named_by_its_extra(
     monkeypatch.setattr(connecting, "import_module", no_driver)
     with pytest.raises(ConfigError, match=rf"pip install 'tenure\[{extra}\]'"):
         connect(url, namespace="app", clock=ManualClock())
-
-
-def test_no_driver_is_imported_before_a_url_asks_for_it():
-    program = (
-        "import sys, tenure.stores.connect as c, tenure.core.clock as k; "
-        "c.connect('memory://', namespace='app', clock=k.SystemClock()); "
-        "sys.exit(len({'redis', 'asyncpg', 'sqlite3'} & set(sys.modules)))"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
 def test_memory_without_a_name_is_private_and_with_one_shared():

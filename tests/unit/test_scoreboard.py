@@ -1,9 +1,6 @@
 """What a worker writes on its board is there for its supervisor, whenever it dies."""
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -110,29 +107,6 @@ def test_bytes_that_are_no_text_harm_nobody(file: int, written: Scoreboard, read
     os.pwrite(file, b"\xff\xfe", os.pread(file, 1000, 0).index(JOBS[0].encode()))
     [torn] = read.started()
     assert not is_job_id(torn)
-
-
-KILLED = """
-import os, signal, sys
-from tenure.runtime.supervised.scoreboard import Scoreboard
-file, first, second, third = int(sys.argv[1]), *sys.argv[2:]
-board = Scoreboard(file, 3)
-os.close(file)
-board.tick(7.0)
-board.end(board.begin(first, 0.0))
-board.begin(second, 9.0)
-board.begin(third, 0.0)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_it_outlives_the_process_that_wrote_it(file: int, read: Scoreboard):
-    command = [sys.executable, "-c", KILLED, str(file), *JOBS[:3]]
-    died = subprocess.run(command, pass_fds=[file], check=False, timeout=20)
-    assert died.returncode == -signal.SIGKILL
-    assert sorted(read.started()) == JOBS[1:3]
-    assert read.deadlines() == {JOBS[1]: 9.0}
-    assert (read.ended, read.ticked) == (1, 7.0)
 
 
 def test_a_run_without_a_place_is_no_error():

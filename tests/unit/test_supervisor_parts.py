@@ -4,8 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,32 +90,6 @@ async def test_programs_that_a_job_starts_do_not_inherit_the_line():
         assert b"Joined" in received
         assert not os.get_inheritable(spec.line)
     await asyncio.wait_for(working, 10)
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "message"),
-    [
-        ("raise SystemExit(7)", 7, ""),
-        ("app = 1", 2, "ConfigError: 'shop:app' is no tenure.Tenure"),
-        ("import missing_module", 2, "missing_module"),
-        ("from tenure import Tenure; app = Tenure('memory://')", 1, "ended with an error"),
-    ],
-    ids=["exit", "no-app", "import", "no-line"],
-)
-def test_the_exit_status_of_a_worker_that_cannot_work(
-    tmp_path: Path, code: str, status: int, message: str
-):
-    (tmp_path / "shop.py").write_text(code)
-    ended = subprocess.run(
-        [sys.executable, "-m", "tenure.supervisor.child_main", encode_spec(SPEC)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert ended.returncode == status, ended.stderr
-    assert message in ended.stderr
 
 
 async def test_a_late_answer_about_an_old_replica_does_not_concern_the_new_one():
