@@ -1,4 +1,4 @@
-"""Where tests with several processes live: on every store that more than one process can see."""
+"""Fixtures for tests with several processes, on every store that processes can share."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -14,7 +14,7 @@ from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
 from tests.rig.wait import wait_until_async
 
-# Rare enough for something to happen in between: whoever waits behind a dead one waits for it.
+# Rare enough for something to happen in between: a waiter behind a dead process waits for it.
 PAUSE_BETWEEN_KILLS = (1.0, 2.5)
 
 

@@ -1,4 +1,4 @@
-"""What must be true of the sections that contenders wrote down, whoever was killed meanwhile."""
+"""What must be true of the sections that contenders wrote down, although some were killed."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

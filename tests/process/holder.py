@@ -1,4 +1,4 @@
-"""Holds a lock as it is told to: python -m tests.process.holder URL NAMESPACE LOCK TTL
+"""Holds a lock on orders of the test: python -m tests.process.holder URL NAMESPACE LOCK TTL
 
 acquire         wait for the lock and hold it; meanwhile:
     sleep N     block the event loop for N seconds in a system call

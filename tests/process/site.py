@@ -1,4 +1,4 @@
-"""The place of a test with several processes: one store, and everybody on it."""
+"""The setting of a test with several processes: one store and all processes that use it."""
 
 import asyncio
 import sqlite3

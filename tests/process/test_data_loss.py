@@ -1,4 +1,4 @@
-"""A store that comes back without its data is reported as such: once, loudly, with what is gone."""
+"""A store that comes back without its data is reported once, as an error, with what is gone."""
 
 import asyncio
 import logging
@@ -104,7 +104,7 @@ def of_kind(seen: list[Event], kind: type) -> list:
 
 
 @pytest.mark.timeout(120)
-async def test_a_loss_is_told_once_with_what_is_gone(app, place, seen, caplog):
+async def test_a_data_loss_is_reported_once_with_what_is_gone(app, place, seen, caplog):
     started = asyncio.Queue()
 
     @app.task
@@ -182,7 +182,7 @@ async def test_two_apps_of_a_process_tell_it_once(app, place, seen):
 
 
 @pytest.mark.timeout(120)
-async def test_what_was_taken_away_from_one_process_is_no_loss_of_data(app, place, seen):
+async def test_a_process_that_loses_its_lease_and_replica_reports_no_data_loss(app, place, seen):
     store = connect(place.url, namespace=app._store.namespace, clock=SystemClock())
     await store.open()
     async with app.worker():

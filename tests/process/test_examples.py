@@ -1,4 +1,4 @@
-"""Every program in examples/ does what it says: on SQLite, without a server."""
+"""Every program in examples/ works as documented: on SQLite, without a server."""
 
 import os
 import pty
@@ -184,14 +184,14 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
 
             long = ada.post("/reports", json={"title": "All", "pages": 500}).json()
             with ada.stream("GET", long["links"]["events"]) as events:
-                next(events.iter_lines())  # who follows holds up nobody for long
+                next(events.iter_lines())  # an open stream does not hold up the stop for long
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 0
         assert process.stderr.read() == ""
         assert "Traceback" not in process.stdout.read()
 
 
-def test_a_worker_of_the_service_stops_when_told(tmp_path: Path):
+def test_a_worker_of_the_service_stops_on_sigint(tmp_path: Path):
     process = subprocess.Popen(
         [sys.executable, "-W", "error", EXAMPLES / "reports", "worker"],
         cwd=tmp_path,
@@ -216,7 +216,7 @@ def running(output: str) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
+def test_a_tour_whose_output_is_closed_ends_quietly(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
         output = ""
         while "work." not in output:  # the first act has begun
@@ -227,7 +227,7 @@ def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
     assert running(output) == []
 
 
-def test_a_tour_that_is_killed_leaves_nobody_behind(tmp_path: Path):
+def test_a_tour_that_is_killed_leaves_no_process_behind(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
         output = ""
         while "worker-3" not in output:
@@ -236,7 +236,7 @@ def test_a_tour_that_is_killed_leaves_nobody_behind(tmp_path: Path):
     wait_until(lambda: not running(output), timeout=20, what="its processes end")
 
 
-def test_a_tour_that_sees_something_broken_says_so(tmp_path: Path):
+def test_a_tour_reports_a_broken_promise(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
         output = ""
         while "worker-3" not in output:

@@ -1,4 +1,4 @@
-"""The primary is replaced: behind Sentinel and in a cluster everybody goes on by itself."""
+"""The primary is replaced: behind Sentinel and in a cluster all clients reconnect by themselves."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A Redis server that is full: callers are told, workers work off what is there, locks are kept."""
+"""A full Redis server: callers get errors, workers finish the backlog, locks are kept."""
 
 import asyncio
 

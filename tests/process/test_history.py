@@ -1,4 +1,4 @@
-"""The judges of the storms: each of them must be able to find somebody guilty."""
+"""The judges of the storms: each of them must be able to find a violation."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Endpoints of real services: what was accepted is there, once, whatever dies meanwhile."""
+"""Endpoints of real services: an accepted job exists exactly once, whichever process dies."""
 
 import asyncio
 import signal

@@ -39,7 +39,7 @@ async def cancelled_soon(shop: Workshop) -> None:
     assert left_alone.state == "succeeded"
 
 
-async def test_of_a_cancel_and_an_end_at_the_same_time_one_wins(shops: list[Workshop]):
+async def test_a_cancel_that_races_with_the_end_of_a_job_has_one_winner(shops: list[Workshop]):
     await on_each(shops, racing)
 
 

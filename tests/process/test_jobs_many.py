@@ -1,4 +1,4 @@
-"""Workers among many jobs that have finished or are not due: nobody notices them."""
+"""Many finished and delayed jobs do not slow workers down."""
 
 from tenure.core.ids import job_id
 from tenure.core.jobs.records import BATCH_MAX, NewJob

@@ -10,7 +10,7 @@ from tests.process.workshop import Workshop, on_each
 TTL = 1.0
 
 
-async def test_what_a_paused_worker_ends_later_is_refused(shops: list[Workshop]):
+async def test_the_store_refuses_results_that_a_paused_worker_settles_late(shops: list[Workshop]):
     await on_each(shops, paused)
 
 

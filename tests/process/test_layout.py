@@ -57,7 +57,7 @@ def start(fleet: Fleet, tmp_path: Path) -> Start:
 
 
 def ask(method: str, url: str) -> tuple[int, Message, bytes]:
-    """Make a request; return status, headers and body. Raises OSError if nobody answers."""
+    """Make a request; return status, headers and body. Raises OSError if no server answers."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     connection = HTTPConnection(parts.hostname, parts.port, timeout=20)

@@ -74,7 +74,7 @@ async def observe(app: Tenure) -> list[int]:
 
 
 def check_shares(crowd: Crowd) -> None:
-    """Those who wait take turns, so nobody who stayed had much more than another."""
+    """Waiters take turns, so no member that stayed had many more sections than another."""
     shares = [
         sum(section.end is not None for section in member.sections()) for member in crowd.steady
     ]

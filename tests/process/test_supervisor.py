@@ -1,4 +1,4 @@
-"""A supervisor and its workers: whoever dies or hangs, nothing is lost or charged twice."""
+"""A supervisor and its workers: no job is lost or charged twice if a process dies or hangs."""
 
 import os
 import signal
@@ -102,7 +102,7 @@ async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop
     await on_each(shops, scenario)
 
 
-async def test_what_a_handler_has_started_does_not_hide_the_death_of_its_child(
+async def test_a_process_that_a_handler_started_does_not_hide_the_death_of_its_child(
     shops: list[Workshop],
 ):
     async def scenario(shop: Workshop) -> None:
@@ -196,7 +196,7 @@ async def test_children_beat_for_themselves_while_the_supervisor_is_silent(shops
     async def scenario(shop: Workshop) -> None:
         supervisor = supervised(shop)
         await workers_of(shop, 1)
-        await shop.hired(replica_ttl=TTL)  # somebody who would take over
+        await shop.hired(replica_ttl=TTL)  # a worker that would take over
         gate = shop.gate()
         [job] = await enqueue_stays(shop, gate, 1)
         await shop.written("began", job)
@@ -241,7 +241,7 @@ async def test_code_that_keeps_the_interpreter_loses_nothing(shops: list[Worksho
         await workers_of(shop, 1)
         job = await shop.tasks.hold_the_interpreter.enqueue(round(3 * TTL))
         await shop.written("began", job)
-        await shop.hired(replica_ttl=TTL)  # somebody who would take over
+        await shop.hired(replica_ttl=TTL)  # a worker that would take over
         await shop.finished(job)
         assert (job.state, job.losses) == ("succeeded", 0)
         assert len(shop.lines("began", job)) == 1

@@ -35,7 +35,7 @@ async def test_each_tick_runs_at_most_once_while_a_replica_dies(site: Site, tmp_
 
 
 def start(site: Site, ledger: JobLedger) -> Child:
-    child = site.start("ticking", ledger.path)
+    child = site.start("ticker", ledger.path)
     child.expect("ready", SIZE.patience)
     return child
 
