@@ -1,4 +1,4 @@
-"""What can end a block or a call at any moment, raised where a test wants it.
+"""Exceptions that can end a block or a call at any moment, raised where a test chooses.
 
     with interrupted(KeyboardInterrupt(), when=lambda: app_waits()):
         lock.acquire()

@@ -1,4 +1,4 @@
-"""What all servers have in common: a child process, its port, its folder and its end."""
+"""The part that all servers share: a child process, its port, its folder and its end."""
 
 import atexit
 import os
