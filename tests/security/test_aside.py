@@ -48,7 +48,7 @@ async def aside(request: pytest.FixtureRequest, world: World, hand: Hand) -> str
     return id_of(1)
 
 
-async def test_a_job_that_was_set_aside_is_in_nobodys_way(world: World, aside: str):
+async def test_a_job_that_was_set_aside_blocks_no_other(world: World, aside: str):
     store = await world.store()
     assert await store.jobs.get([aside]) == [None]
     assert aside not in {job.id for job in (await store.jobs.find()).jobs}
@@ -90,7 +90,9 @@ async def test_to_insert_it_again_changes_nothing(world: World, aside: str):
     assert aside not in await claim_ids(store, "ben")
 
 
-async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clock: ManualClock):
+async def test_a_job_that_was_set_aside_is_gone_after_a_week(
+    world: World, hand: Hand, aside: str, clock: ManualClock
+):
     store = await world.store()
     await join(store, "ben", ttl=2 * ASIDE_FOR)
     (other,) = await claim(store, "ben")
@@ -107,7 +109,9 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     assert hand.left() == {}
 
 
-async def test_an_app_tells_it_from_a_job_that_is_not_there(world: World, aside: str):
+async def test_an_app_reports_a_job_that_was_set_aside_as_unreadable_not_missing(
+    world: World, aside: str
+):
     app = Tenure(world.unopened())
     async with app:
         for _ in range(2):
@@ -120,9 +124,7 @@ async def test_an_app_tells_it_from_a_job_that_is_not_there(world: World, aside:
             await app.job(aside)
 
 
-async def test_an_app_tells_a_job_that_was_spoiled_from_one_that_is_not_there(
-    world: World, hand: Hand
-):
+async def test_an_app_reports_a_spoiled_job_as_unreadable_not_missing(world: World, hand: Hand):
     store = await world.store()
     await insert(store, new(1))
     app = Tenure(world.unopened())
@@ -137,7 +139,7 @@ async def test_an_app_tells_a_job_that_was_spoiled_from_one_that_is_not_there(
             await job.refresh()
 
 
-async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside: str):
+async def test_a_job_that_was_set_aside_can_be_deleted(world: World, hand: Hand, aside: str):
     store = await world.store()
     await join(store, "ben")
     (other,) = await claim(store, "ben")
@@ -150,7 +152,7 @@ async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
-async def test_what_cannot_be_read_can_be_deleted_with_its_key_and_tags(
+async def test_an_unreadable_job_can_be_deleted_with_its_key_and_tags(
     world: World, hand: Hand, state: str
 ):
     store = await world.store()
@@ -198,7 +200,7 @@ async def test_the_log_names_the_command_that_deletes_it(
     assert f"Run 'tenure jobs delete {id_of(1)}' to remove it" in line
 
 
-async def test_it_is_told_once_in_the_log(
+async def test_an_unreadable_job_is_logged_once(
     world: World, hand: Hand, caplog: pytest.LogCaptureFixture
 ):
     damage._logged.clear()
@@ -217,7 +219,7 @@ async def test_it_is_told_once_in_the_log(
     assert [(record.kind, record.name) for record in store.damage] == [("job", id_of(1))]
 
 
-async def test_what_stays_is_told_once_by_a_process(
+async def test_damage_that_stays_is_logged_once_per_process(
     world: World, hand: Hand, caplog: pytest.LogCaptureFixture
 ):
     damage._logged.clear()
@@ -232,7 +234,7 @@ async def test_what_stays_is_told_once_by_a_process(
     assert [[record.name for record in store.damage] for store in stores] == [["bad"], ["bad"]]
 
 
-async def test_a_settlement_of_what_cannot_be_read_holds_up_no_other(world: World, hand: Hand):
+async def test_settling_an_unreadable_job_holds_up_no_other(world: World, hand: Hand):
     store = await world.store()
     first, second, third = await start(store, new(1), new(2), new(3))
     hand.spoil_job(second.id)
@@ -263,7 +265,7 @@ async def test_a_job_on_a_replica_that_is_not_known_is_stranded_until_recovery(
     assert sorted(await claim_ids(store, "ben")) == [id_of(1), id_of(2)]
 
 
-async def test_what_runs_on_a_known_replica_is_nobodys_orphan(world: World, hand: Hand):
+async def test_a_job_on_a_known_replica_is_no_orphan(world: World, hand: Hand):
     del hand
     store = await world.store()
     await start(store, new(1))

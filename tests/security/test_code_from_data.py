@@ -54,7 +54,7 @@ def test_nothing_is_evaluated_and_no_shell_is_started():
             assert not any(getattr(keyword, "value", True) for keyword in shells), path
 
 
-def test_what_is_imported_by_name_is_named_by_the_program():
+def test_names_of_imported_modules_come_from_the_program():
     using = {
         path
         for path, tree in modules().items()
@@ -185,7 +185,7 @@ def random_names(count: int) -> list[str]:
     return ["".join(chance.choices(letters, k=chance.randint(1, 60))) for _ in range(count)]
 
 
-async def test_a_name_of_a_task_is_nothing_but_a_key(real_world: World):
+async def test_a_task_name_is_only_a_key(real_world: World):
     names = [*NAMES, *random_names(100 if SIZE.name == "short" else 10_000)]
     async with app_on(real_world) as app:
         async with app.worker(concurrency=4):

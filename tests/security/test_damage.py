@@ -1,4 +1,4 @@
-"""Records that somebody spoiled in the store: they harm no worker, no list and no neighbour."""
+"""Spoiled records in a store harm no worker, no list and no neighbour."""
 
 import asyncio
 import random
@@ -106,7 +106,7 @@ async def test_spoiled_records_harm_nobody(
     request: pytest.FixtureRequest, real_world: World, family: str
 ):
     if family == "memory":
-        return  # nobody else can write there
+        return  # no other process can write there
     server = request.getfixturevalue("valkey_server") if family == "redis" else None
     job = NewJob(id="", task="taking", payload=b'{"value":1}', tags=("tag",), timeout=60.0)
     async with app_on(real_world) as app:

@@ -35,7 +35,7 @@ async def assert_ended(store: Store, *, held: int = 0) -> None:
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_a_settlement_sets_it_aside(world: World, hand: Hand, outcome: str):
+async def test_settling_a_spoiled_job_sets_it_aside(world: World, hand: Hand, outcome: str):
     store = await world.store()
     (job,) = await start(store, new(1, timeout=60.0))
     hand.spoil_job(job.id)
@@ -65,7 +65,7 @@ async def test_a_batch_of_settlements_goes_on_around_it(world: World, hand: Hand
     await assert_ended(store, held=1)
 
 
-async def test_what_it_says_of_itself_sets_it_aside_or_is_stored(world: World, hand: Hand):
+async def test_a_note_of_a_spoiled_job_sets_it_aside_or_is_stored(world: World, hand: Hand):
     store = await world.store()
     first, second = await start(store, new(1), new(2))
     hand.spoil_job(first.id)

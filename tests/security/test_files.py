@@ -1,4 +1,4 @@
-"""Files: the database of SQLite is its owner's alone, and nobody else says which one it is."""
+"""Files: only their owner may read SQLite's database, or choose which file it is."""
 
 import os
 import stat
@@ -57,7 +57,7 @@ async def test_a_link_that_somebody_else_put_into_a_shared_folder_is_refused(tmp
     with pytest.raises(ConfigError, match="a link that another user has put into"):
         Tenure(f"sqlite:///{shared}/tenure.db")
     assert not (tmp_path / "victim.db").exists()
-    # In a folder of one's own, whoever may put a link there may do anything.
+    # A user who may put a link into a private folder may do anything there.
     shared.chmod(0o755)
     connect(f"sqlite:///{shared}/tenure.db", namespace="n", clock=SystemClock())
 

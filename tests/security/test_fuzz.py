@@ -1,4 +1,4 @@
-"""Whatever decoders are fed with: a value comes out, or one of our errors, and soon."""
+"""Any input to a decoder yields a value or one of Tenure's errors, in bounded time."""
 
 import asyncio
 import re
@@ -170,7 +170,7 @@ def redis_record(data: bytes) -> None:
     msgspec.convert(msgspec.to_builtins(job), JobRecord)  # types are what they should be
 
 
-# hiredis makes room for as many values as it is told, so nobody but a server may tell it.
+# hiredis makes room for as many values as it is told, so only a server may tell it.
 LONG = re.compile(rb"[*%~>|]\D?\d{6,}")
 
 
@@ -338,7 +338,7 @@ def feed(case: Case, data: bytes) -> float:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CASES)
-def test_a_decoder_survives_whatever_it_is_fed_with(name: str):
+def test_a_decoder_survives_any_input(name: str):
     case = CASES[name]
     until = time.monotonic() + SIZE.fuzz
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -378,5 +378,5 @@ PAST_FAILURES = [
     PAST_FAILURES,
     ids=[f"{name}-{at}" for at, (name, _) in enumerate(PAST_FAILURES)],
 )
-def test_what_was_found_once(name: str, data: bytes):
+def test_a_decoder_survives_inputs_that_broke_it_before(name: str, data: bytes):
     feed(CASES[name], data)

@@ -1,4 +1,4 @@
-"""What is read from a store is bounded before it is read, and what is wrong with it is told."""
+"""Data from a store is bounded before it is decoded, and errors say what is wrong with it."""
 
 import json
 import time
@@ -132,7 +132,7 @@ def test_each_bad_document_is_refused_quickly_and_in_little_memory():
     assert slowest < 0.5  # some 50 ms, on a machine that has nothing else to do
 
 
-async def test_bad_documents_end_as_failed_jobs_and_harm_no_worker(real_world: World):
+async def test_bad_documents_end_as_failed_jobs_and_leave_workers_alive(real_world: World):
     async with app_on(real_world) as app, app.worker(concurrency=8):
         bad = await ended(app, await put(app, CORPUS))
         [good] = await ended(app, await put(app, [b'{"value":[1]}']))
@@ -161,7 +161,7 @@ def test_brackets_in_texts_do_not_count():
     assert not is_too_deep(b"[" + b",".join([b'{"a":[1]}'] * 1000) + b"]")
 
 
-def test_what_is_nested_too_deeply_is_not_stored_either():
+def test_values_nested_too_deeply_are_not_stored():
     value: Any = 1
     for _ in range(DEPTH_MAX - 1):  # and one more for the arguments themselves
         value = [value]
@@ -207,14 +207,14 @@ async def test_results_and_checkpoints_are_bounded(real_world: World):
     [float("nan"), float("inf"), "\ud800", {"\ud800": 1}, 10**5000, {1: "\udfff"}],
     ids=["nan", "infinity", "surrogate", "name", "large", "inner"],
 )
-def test_what_has_no_json_form_is_refused_before_it_is_stored(value: Any):
+def test_values_without_a_json_form_are_refused_before_they_are_stored(value: Any):
     def typed(value: float | str | dict[str, Any], number: int = 0) -> None: ...
 
     with pytest.raises(ArgumentsError):
         Signature(typed, "typed").encode_arguments((value,), {})
 
 
-def test_of_a_name_that_comes_twice_the_last_one_counts():
+def test_the_last_of_two_equal_names_counts():
     assert SIGNATURE.decode_arguments(b'{"value":1,"value":2}') == ([], {"value": 2})
 
 

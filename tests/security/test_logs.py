@@ -1,4 +1,4 @@
-"""Logs tell what happened, in lines that nobody else can write, and without anybody's secrets."""
+"""Logs tell what happened, in lines that data cannot forge, and without secrets."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ BAD = re.compile(r"[^\x20-\x7e\u00a1-\u02ff\ufffd\n]")
 
 
 @pytest.mark.parametrize("kind", events.Event.__args__, ids=lambda kind: kind.__name__)
-def test_each_event_is_one_line_whatever_stands_in_it(kind: type[events.Event]):
+def test_each_event_is_one_line_whatever_its_values(kind: type[events.Event]):
     for evil in HOSTILE:
         values = [_filled(annotation, evil) for annotation in kind.__annotations__.values()]
         message = str(kind(*values))
@@ -60,7 +60,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     ).split("\n")
 
 
-async def test_what_handlers_raise_cannot_forge_a_line(real_world: World, caplog):
+async def test_errors_that_handlers_raise_cannot_forge_a_line(real_world: World, caplog):
     caplog.set_level(logging.DEBUG)
     app = Tenure(real_world.unopened())
     evil = "".join(HOSTILE)

@@ -1,4 +1,4 @@
-"""Tired operators: what changes jobs or locks says what it means to do, and is never a default."""
+"""Commands that change jobs or locks need an explicit selection, never a default."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,7 @@ def test_every_command_is_known_here():
 
 
 @pytest.mark.parametrize("name", sorted(NAMED | CHOSEN))
-def test_without_saying_what_nothing_is_changed(name: str, tmp_path):
+def test_a_command_without_a_selection_changes_nothing(name: str, tmp_path):
     runner = CliRunner()
     url = f"sqlite:///{tmp_path}/tenure.db"
     assert runner.invoke(tenure, ["migrate", "--url", url]).exit_code == 0
@@ -52,7 +52,7 @@ def test_without_saying_what_nothing_is_changed(name: str, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(CHOSEN))
 @pytest.mark.parametrize("option", [("--task", ""), ("--queue", ""), ("--tag", ""), ("--yes",)])
-def test_an_empty_description_means_nobody_and_not_everybody(name: str, option, tmp_path):
+def test_an_empty_filter_selects_no_job_rather_than_all(name: str, option, tmp_path):
     runner = CliRunner()
     url = f"sqlite:///{tmp_path}/tenure.db"
     assert runner.invoke(tenure, ["migrate", "--url", url]).exit_code == 0

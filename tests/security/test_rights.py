@@ -1,4 +1,4 @@
-"""The least rights: what docs/security.md grants is all that is needed, and no more than that."""
+"""Least rights: Tenure needs all that docs/security.md grants, and nothing else."""
 
 import asyncio
 import re
@@ -40,7 +40,7 @@ def test_the_commands_are_those_that_are_sent():
 def test_finding_the_primary_needs_no_more():
     text = (REDIS / "topology.py").read_text()
     words = re.findall(r'_(?:ask|reply)\(.*?"([A-Z]+)"(?:, "([A-Z]+)")?', text)
-    # HELLO is for everybody, and sentinels have users of their own.
+    # HELLO needs no right, and sentinels have users of their own.
     assert set(words) == {("CLUSTER", "SLOTS"), ("HELLO", ""), ("SENTINEL", "")}
 
 
@@ -91,7 +91,7 @@ def test_the_redis_user_may_do_nothing_else(plain: redis.Redis, command: tuple[s
 
 
 async def test_a_service_at_work_is_refused_nothing(private_valkey: PrivateValkey):
-    """Whoever watches ACL LOG for intruders must not find Tenure there."""
+    """An operator who watches ACL LOG for intruders must not find Tenure there."""
     server = private_valkey(config=redis_user())
     app = Tenure(as_app(server.url), namespace="shop")
 

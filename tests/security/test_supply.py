@@ -1,4 +1,4 @@
-"""What comes with an installation: few dependencies, all of them pinned by hash for development."""
+"""Dependencies: few of them, all pinned by hash for development."""
 
 import re
 import tomllib

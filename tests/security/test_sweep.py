@@ -1,4 +1,4 @@
-"""Every field of every stored record, spoiled: neighbours go on, and operators are told.
+"""Spoils every field of every stored record: neighbours go on, and the doctor names the damage.
 
 The live store says which fields there are, so that one that is added later is spoiled as well. In a
 round each mutation has a record of its own. A round that does harm is split until the mutations are

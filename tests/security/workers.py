@@ -28,7 +28,7 @@ def app_on(world: World, **settings: Any) -> Tenure:
 
 
 async def put(app: Tenure, payloads: Sequence[bytes], task: str = "taking") -> list[str]:
-    """Store jobs as somebody would who writes to the store directly; return their ids."""
+    """Store jobs past all checks, as a direct write to the store does; return their ids."""
     return await put_all(app, [NewJob(id="", task=task, payload=payload) for payload in payloads])
 
 

@@ -1,4 +1,4 @@
-"""Healthy neighbours at work: what they must be able to do beside spoiled records."""
+"""Checks that healthy records keep working beside spoiled ones."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def _tick(
     """Tick a timer that was just registered: a healthy one runs, a spoiled one is not stuck."""
     is_good = name == "good-timer"
     if not registered.ruler:
-        # A standing that a newer release has written is left to it, whoever wrote it.
+        # A standing that a newer release has written is left to it, even if junk looks like one.
         schedules = (await read_schedules(scheduling._store, [name])).all
         is_newer = schedules and not schedules[0].standing.is_ours
         _demand(problems, is_newer and not is_good, f"register: {name} has to yield")
@@ -190,7 +190,7 @@ async def _tick(
     moved: Any = await attempt(
         f"advance {name}", advance(scheduling, name, registered, "good-replica"), problems
     )
-    # A pause that reads well is one, whoever wrote it.
+    # A readable pause counts, even if junk made it.
     is_paused = scheduling.is_frozen(name, registered.cursor + 1)
     expected = "skipped" if is_paused else "done"
     _demand(problems, moved == expected, f"advance: {name} was answered {moved!r}")

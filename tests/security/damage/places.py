@@ -61,7 +61,7 @@ class Spoiler(Protocol):
         """Return the records of a group that are no neighbours."""
 
     def spoil(self, field: Field, row: Row, junk: Any) -> bool:
-        """Put junk there; False if the store let nobody do it."""
+        """Put junk there; False if the store does not allow it."""
 
     def close(self) -> None:
         """Take the hand away."""
