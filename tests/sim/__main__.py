@@ -158,7 +158,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Says now and then how far it is, to whoever watches."""
+    """Prints the progress now and then."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""What a simulation writes down about commits, read from documents that are written by hand."""
+"""The entries that a simulation writes about commits, from documents written by hand."""
 
 from typing import Any
 

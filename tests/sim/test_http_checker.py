@@ -1,4 +1,4 @@
-"""The oracle of requests, on histories written by hand: what is wrong is told, the rest passes."""
+"""The request checker on histories written by hand: it reports the wrong ones only."""
 
 from typing import Any
 
@@ -192,12 +192,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
-def test_what_is_right_passes(history: list[Entry]):
+def test_right_histories_pass(history: list[Entry]):
     assert check_http(history) == []
 
 
 @pytest.mark.parametrize(("history", "why"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told(history: list[Entry], why: str):
+def test_wrong_histories_are_reported(history: list[Entry], why: str):
     wrong = check_http(history)
     assert wrong
     assert why in wrong[0]

@@ -153,7 +153,7 @@ def test_sections_of_holders_alone():
     assert len(check_sections([*first, of("b", 3, "entered", 1), of("b", 4, "leaves", 1)])) == 1
 
 
-def test_a_lease_that_lasts_is_given_to_nobody_else():
+def test_a_lease_that_lasts_goes_to_no_other_holder():
     def of(by: str, at: float, what: str, fence: int, seconds: float = 0) -> Entry:
         return Entry(at=at, by=by, what=what, key="k", fence=fence, limit=1, seconds=seconds)
 

@@ -107,13 +107,13 @@ def test_nothing_of_a_dead_lane_runs_any_more():
         task._log_destroy_pending = False
 
 
-def test_who_waits_for_nothing_is_told():
+def test_a_run_that_waits_for_nothing_is_stuck():
     loop = make_loop()
     with pytest.raises(Stuck, match="nothing is left"):
         loop.run(asyncio.Event().wait(), max_steps=100)
 
 
-def test_who_turns_in_circles_is_told():
+def test_a_run_without_an_end_is_stuck():
     async def spin() -> None:
         for _ in count():
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What the simulation has failed for once, in checkers and in what they look at, without dice."""
+"""Past failures of the simulation, in checkers and in the library, without randomness."""
 
 import logging
 from copy import deepcopy
@@ -57,7 +57,7 @@ def test_listing_cuts_short_what_is_too_long():
 
 
 @pytest.mark.parametrize(("left", "wrong"), [(7, 0), (8, 1)])
-def test_whoever_leaves_waits_for_a_last_answer(left: float, wrong: int):
+def test_a_worker_that_leaves_waits_for_a_last_answer(left: float, wrong: int):
     history = [
         settled(2, 5, answer="lost", holder="m0.1"),
         entry(left, "ended", by="m0.1"),

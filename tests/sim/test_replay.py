@@ -1,4 +1,4 @@
-"""What a failing seed leaves behind: a command that replays it, and a shorter one."""
+"""A failing seed prints a command that replays it, and a shorter one."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def test_a_shortened_command_means_the_shortened_plan(tmp_path, capsys, monkeypa
     assert (tmp_path / "lines").read_bytes() == write_lines(run(cut.plan).history)
 
 
-def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
+def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch, capsys):
     def dislike(history: list[Entry]) -> list[str]:
         return [f"{entry.at} s: a crash" for entry in history if entry.what == "crash"]
 
@@ -91,7 +91,7 @@ def test_many_runs_by_command(option):
         ("--seed 3 --scenario jobs --history no/where", "there is no folder no"),
     ],
 )
-def test_what_means_nothing_is_refused(words: str, message: str, monkeypatch, capsys):
+def test_meaningless_arguments_are_refused(words: str, message: str, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["sim", *words.split()])
     with pytest.raises(SystemExit, match="2"):
         command.main()

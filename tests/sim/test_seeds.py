@@ -65,7 +65,7 @@ def open_loops() -> list[asyncio.AbstractEventLoop]:
     return [loop for loop in loops if not loop.is_closed()]
 
 
-def test_what_is_taken_apart_makes_no_event_loop():
+def test_taking_a_run_apart_makes_no_event_loop():
     before = open_loops()
     for seed in range(20):
         run(planned(seed, "fleet"))

@@ -1,4 +1,4 @@
-"""What the simulated store writes down of a call."""
+"""The entries that the simulated store writes about a call."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The tick oracle, on histories written by hand: what is right passes, what is wrong is told."""
+"""The tick checker on histories written by hand: it reports the wrong ones only."""
 
 from typing import Any
 

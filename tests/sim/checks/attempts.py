@@ -1,4 +1,4 @@
-"""Checks what a worker makes of its attempts, by what their handlers said before."""
+"""Checks how a worker settles its attempts against what their handlers did."""
 
 from __future__ import annotations
 

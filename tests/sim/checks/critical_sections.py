@@ -1,4 +1,4 @@
-"""Checks what holders wrote down themselves: for rigs that cannot listen to the store."""
+"""Checks the records of holders, for rigs that cannot listen to the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CriticalSection:
         return self.lasts_until > self.start
 
     def has_it(self, at: float) -> bool:
-        """Say whether nobody else may be given its place then."""
+        """Return whether its place may go to no other process then."""
         if at < min(self.lasts_until, self.given_back):
             return True
         return not self.is_lost and (self.end is None or self.end > at)

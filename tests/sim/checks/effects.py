@@ -1,4 +1,4 @@
-"""Checks what arrived outside of the store: no effect of an old fence after one of a newer."""
+"""Checks effects outside the store: none of an old fence after one of a newer fence."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_once(history: Iterable[Entry]) -> list[str]:
 
 
 def check_unexpected_errors(history: Iterable[Entry]) -> list[str]:
-    """Return holders and processes that ended in a way nobody has told them to."""
+    """Return holders and processes that ended without being told to."""
     return [
         f"{entry.at} s, {entry.by}: {entry.detail}" for entry in history if entry.what == "raised"
     ]

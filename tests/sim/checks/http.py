@@ -1,4 +1,4 @@
-"""Checks what clients were told: one job for each key, theirs alone, and what is final stays so."""
+"""Checks answers to clients: one job per key, visible to its owner only, and final once ended."""
 
 from __future__ import annotations
 

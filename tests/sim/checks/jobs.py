@@ -62,7 +62,7 @@ class _Replica:
     renewed: int
     ttl: int
     heard: float
-    """When it was renewed last, by a clock that nobody can set."""
+    """When it was renewed last, by a clock that cannot be set."""
     claim_no: int = 0
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
@@ -153,7 +153,7 @@ class _Jobs:
             if entry.ok and sorted(cancels) != entry.ids:
                 self.report(entry, f"it is told to cancel {entry.ids}, not {cancels}")
         for other in self.stored.replicas.values():
-            other.has_expired(entry.now)  # whoever beats looks at all of them, and cuts them short
+            other.has_expired(entry.now)  # each beat looks at all of them, and cuts them short
         unfinished = self.stored.unfinished = {
             id_: job for id_, job in self.stored.unfinished.items() if job.state not in FINISHED
         }

@@ -1,4 +1,4 @@
-"""Checks that whoever has lost something is told, in time, and nobody else is."""
+"""Checks that a loss is reported in time, to its owner only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 # A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
 _AT_ONCE = 0.05
-# What is refused is heard, or asked again, within this time: a call that nobody answers is given up
+# What is refused is heard, or asked again, within this time: a call without an answer is given up
 # after 5 s, which is also how long a worker that leaves waits for its last one.
 _HEARD = 5.5
 
@@ -159,7 +159,7 @@ def check_hold_limits(history: Sequence[Entry]) -> list[str]:
 
 
 def check_mild(history: Sequence[Entry], unreleased: Sequence[str]) -> list[str]:
-    """Return what was lost although nothing happened that could cost anybody anything.
+    """Return what was lost although nothing happened that could cost a lease or a job.
 
     `left_behind`: leases and waiters that ended by themselves; see `check_leases`.
     """

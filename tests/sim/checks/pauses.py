@@ -1,4 +1,4 @@
-"""Checks what operators do: pauses begin and end as they asked for, and cursors are reset."""
+"""Checks operators' actions: pauses begin and end as requested, and cursors are reset."""
 
 from __future__ import annotations
 

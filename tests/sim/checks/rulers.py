@@ -1,4 +1,4 @@
-"""Checks which definition of a timer rules, and where it goes on: by what the store has written.
+"""Checks which definition of a timer rules and where it continues, by the writes of the store.
 
 All names that a timer had are one timer here. What a process declares is known from the process
 itself, and which instants it may go by from the answers that it was given.
@@ -24,11 +24,11 @@ class Terms:
     """After how many microseconds something happens."""
 
     declared_for: int
-    """A definition that nobody declares may be replaced by an older one."""
+    """A definition that no process declares may be replaced by an older one."""
     declared_anew_after: int = 0
     """A declaration is written down once more."""
     forgotten_after: int = 0
-    """A schedule that nobody declares may be deleted."""
+    """A schedule that no process declares may be deleted."""
 
 
 @dataclass(eq=False, slots=True)
@@ -248,7 +248,7 @@ class Rulers:
     # Deletions.
 
     def forgotten(self, entry: Entry) -> None:
-        """See to it that a deleted schedule was of no use to anybody."""
+        """Report a deleted schedule that was still in use."""
         timer = self.stored.timers.get(entry.key)
         if timer is None:
             self.report(entry, "there is no such schedule")

@@ -38,7 +38,7 @@ class _Run:
     """The replica of each fence from before the store has lost it."""
 
     def fall_back(self, state: _State, fence: int, finished: int, *, is_cancelling: bool) -> None:
-        """Be as the store knows it now; whoever was given it since then does not know that."""
+        """Fall back to what the store knows now; later claimers do not know that."""
         self.state, self.fence, self.finished = state, fence, finished
         self.is_cancelling = is_cancelling
         ever = self.former | self.granted

@@ -64,7 +64,7 @@ class _Model:
         self._in_the_way: dict[tuple[str, str], Entry] = {}
         """The runs that a process was told of when its tick, of this name, had no room."""
         self._unreported: dict[tuple[str, str], str] = {}
-        """The ids of ticks that a process knows to be left out, and has told nobody of."""
+        """The ids of ticks that a process knows to be left out and has not reported."""
         self._triggered: set[str] = set()
         """The runs that no tick has made."""
         self._held: set[str] = set()

@@ -292,7 +292,7 @@ class HttpClient:
     # Prying.
 
     async def _request_as_other_owner(self, job: str) -> None:
-        """Ask for a job as somebody whose it is not."""
+        """Ask for a job as another owner."""
         owner = "ben" if self._owner == "ann" else "ann"
         verb = self._rng.choice(("get", "result", "events", "cancel"))
         exchange = self._send(verb, job, owner=owner)

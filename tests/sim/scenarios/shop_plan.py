@@ -1,4 +1,4 @@
-"""The plan of the shop's hour: what comes in when, what goes wrong, and how jobs are numbered."""
+"""The plan of the shop's hour: its requests, its faults, and the numbers of its jobs."""
 
 from __future__ import annotations
 

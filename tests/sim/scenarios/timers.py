@@ -23,7 +23,7 @@ __all__ = ["begin", "end", "handler", "is_done", "program"]
 _LENGTHS = (0.0, 0.0, 0.01, 0.4, 1.6)
 _FAILS = 0.1
 _DECIDED = ("done", "skipped", "held")
-# A run that somebody could take should not wait for longer.
+# A run that a machine could take should not wait for longer.
 _WAITS_MAX = micros(3.0)
 
 
@@ -94,7 +94,7 @@ async def handler(tick: Tick) -> None:
 
 
 def begin(fleet: Fleet) -> None:
-    """Plan the releases; half of the histories have an operator, half somebody who tidies up."""
+    """Plan the releases; half of the histories have an operator, half a cleanup."""
     releases.begin(fleet)
     if fleet.plan.rng("operator").random() < 0.5:
         fleet.machines[0].disk["operator"] = random.Random(f"operator {fleet.plan.seed}")
@@ -102,7 +102,7 @@ def begin(fleet: Fleet) -> None:
 
 
 def is_done(fleet: Fleet) -> bool:
-    """Return whether all is well, every timer has ticked since then, and nobody waits in vain."""
+    """Return whether all is well, every timer has ticked since then, and no run waits in vain."""
     if not fleet.is_healed:
         return False
     ticked: set[str] = set()
