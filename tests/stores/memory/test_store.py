@@ -1,4 +1,4 @@
-"""What only concerns the memory store: its clones may be used by several threads at once."""
+"""The memory store alone: several threads may use its clones at once."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL that cannot be counted up: what refuses them, and how neighbours get by."""
+"""Rows of PostgreSQL with counters out of bounds: constraints refuse them, neighbours go on."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -62,7 +62,7 @@ async def store(open_store: Open, bare_postgres: Any) -> PostgresStore:
 
 @pytest.fixture
 async def operator(store: PostgresStore, bare_postgres: Any) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody who owns the tables, and has dropped what guards those of jobs and schedules."""
+    """A session of the owner, who has dropped the constraints of jobs and schedules."""
     async with connected(bare_postgres.url) as connection:
         for table in ("job", "job_done", "schedule", "schedule_decision"):
             await connection.execute(
@@ -131,7 +131,7 @@ async def test_one_row_that_runs_stops_no_settlement(
 async def test_rows_that_break_a_constraint_are_set_aside(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    """Somebody has dropped the constraint, spoiled rows, and put it back without a look at them."""
+    """The constraint was dropped and put back without a check of the rows spoiled meanwhile."""
     await store.jobs.insert([new(n) for n in range(4)])
     running = await claimed(store, 1)
     await store.jobs.insert([new(n) for n in range(4, 8)])

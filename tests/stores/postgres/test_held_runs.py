@@ -22,7 +22,7 @@ async def store(namespace: str, postgres_server: Endpoint) -> AsyncIterator[Post
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 

@@ -1,4 +1,4 @@
-"""What only concerns jobs in PostgreSQL: plans, locks, and notifications."""
+"""Jobs in PostgreSQL alone: plans, locks, and notifications."""
 
 import asyncio
 import random
@@ -51,7 +51,7 @@ async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 
@@ -166,7 +166,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     assert not walks_in(log)
 
 
-async def test_what_is_finished_or_due_later_costs_nothing(
+async def test_finished_and_delayed_jobs_cost_nothing(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     numbers = iter(range(1, 100))
@@ -223,7 +223,7 @@ async def test_a_beat_passes_a_claim_under_way(
         async with asyncio.timeout(2):
             [beat] = await store.jobs.beat(["ann"], ttl=600)
         assert beat is not None
-        # Recovery and the same claim are kept out meanwhile; nobody else is given the job.
+        # Recovery and the same claim are kept out meanwhile; no other replica gets the job.
         await store.jobs.beat(["ben"], ttl=600, meta={})
         other = await store.jobs.claim("ben", 1, ["default"], 5)
         assert other is not None
@@ -259,7 +259,7 @@ async def test_a_replica_that_beats_during_a_look_at_others_keeps_its_jobs(
     assert await store.jobs.beat(names[:1], ttl=600) == [None]
 
 
-async def test_a_claim_that_leaves_delayed_jobs_wakes_those_who_found_them_locked(
+async def test_a_claim_that_leaves_delayed_jobs_wakes_workers_that_found_them_locked(
     open_store: Open, postgres_server: Endpoint, store: PostgresStore
 ):
     """They are due, and stand among the others by now; others may have looked while it did so."""
@@ -531,7 +531,7 @@ async def test_many_changes_make_few_notifications(
     assert len(heard) < 60 + took * 100
 
 
-async def test_what_is_told_arrives_whatever_the_names():
+async def test_notifications_arrive_whatever_the_names():
     names = ["plain", "two\nlines", "sep\u2028arated", "", " blank", "ü" * 200]
     topics: list[Any] = [("queue", name) for name in names]
     topics += [("job", "ö" * 100 + f"{n}") for n in range(64)]
@@ -542,7 +542,7 @@ async def test_what_is_told_arrives_whatever_the_names():
     assert topics_in(texts[0], "spac") == []
 
 
-async def test_a_single_change_is_told_at_once_and_a_crowd_of_them_together():
+async def test_a_single_change_is_announced_at_once_and_many_together():
     sent: list[list[str]] = []
 
     async def send(_channel: str, payloads: list[str]) -> None:
@@ -558,6 +558,6 @@ async def test_a_single_change_is_told_at_once_and_a_crowd_of_them_together():
         await asyncio.sleep(0)
     await notifier.close()
     assert len(sent) < 50
-    # So many that everybody who waits for a job is woken.
+    # So many that all waiters for a job are woken.
     assert kind_in(sent[-1][0], "space") == "job"
     assert kind_in(sent[-1][0], "spac") is None

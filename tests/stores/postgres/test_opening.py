@@ -1,4 +1,4 @@
-"""What opening a PostgreSQL store notices: poolers that share sessions, too few connections."""
+"""Opening a PostgreSQL store detects poolers that share sessions, and too few connections."""
 
 import asyncio
 import logging

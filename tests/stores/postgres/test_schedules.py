@@ -1,4 +1,4 @@
-"""What only concerns schedules in PostgreSQL: plans, locks, durability, and the migration."""
+"""Schedules in PostgreSQL alone: plans, locks, durability, and the migration."""
 
 import asyncio
 import random
@@ -64,7 +64,7 @@ async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 
@@ -90,7 +90,7 @@ def _written(commit: Commit) -> list[str]:
 async def commit_within(
     transaction: asyncpg.Connection, namespace: str, *commits: Commit
 ) -> list[str]:
-    """Send commits in a transaction of somebody else, which stays open; return their outcomes."""
+    """Send commits in a transaction of another session, which stays open; return their outcomes."""
     statement = COMMIT.format("$1", "$2", "$3")
     rows = await transaction.fetch(statement, *arguments(namespace, *commits))
     return [row["outcome"] for row in rows]
@@ -276,7 +276,7 @@ async def test_only_a_call_that_changed_something_waits_for_the_disk(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_who_declares_waits_for_another_ruler(
+async def test_a_declaration_waits_for_a_commit_that_changes_the_ruler(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     record = await create(store)
@@ -293,7 +293,7 @@ async def test_who_declares_waits_for_another_ruler(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_of_two_commits_the_second_waits_for_the_first(
+async def test_the_second_of_two_commits_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     record = await create(store)
@@ -327,7 +327,7 @@ async def test_a_room_counts_what_another_commit_is_about_to_make(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_of_two_that_make_a_schedule_the_second_waits_for_the_first(
+async def test_the_second_commit_that_creates_a_schedule_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     first, second = moved("new"), moved("new")
@@ -353,7 +353,7 @@ async def test_a_repeat_that_overtakes_the_commit_which_makes_its_schedule_is_do
     assert (await look_at(store, "new")).live == 1
 
 
-async def test_what_is_only_expected_is_read_without_a_lock(
+async def test_schedules_that_are_only_expected_are_read_without_a_lock(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     sync, other = await create(store), await create(store, "other")

@@ -31,7 +31,7 @@ return redis.call('DEL', KEYS[1])
 
 @asynccontextmanager
 async def stores_of(namespace: str) -> AsyncIterator[Open]:
-    """Open stores that are closed after the test, without a word of complaint."""
+    """Open stores that are closed after the test; their errors are ignored."""
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     async with AsyncExitStack() as stack:

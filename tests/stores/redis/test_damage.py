@@ -1,4 +1,4 @@
-"""What somebody else wrote to Redis: it stops no queue, no list and no neighbour."""
+"""Foreign writes to Redis stop no queue, no list and no neighbour."""
 
 from collections.abc import AsyncIterator
 
@@ -43,7 +43,7 @@ def looker(valkey_server: Endpoint, namespace: str) -> Looker:
         f"default\x005{'0' * 16}",
     ],
 )
-async def test_a_place_that_is_none_stops_no_queue(
+async def test_an_invalid_place_stops_no_queue(
     store: RedisStore, looker: Looker, place: str | bytes
 ):
     await join(store, "ann")
@@ -70,9 +70,7 @@ async def test_a_flood_of_junk_stops_no_queue(store: RedisStore, looker: Looker)
 
 
 @pytest.mark.parametrize("score", ["1e300", "-1", "inf"])
-async def test_a_score_that_nobody_gave_stops_no_queue(
-    store: RedisStore, looker: Looker, score: str
-):
+async def test_a_foreign_score_stops_no_queue(store: RedisStore, looker: Looker, score: str):
     await join(store, "ann")
     await insert(store, *(new(number) for number in range(1, 6)))
     (first, *_) = looker.redis.zrange(looker.job("waiting"), 2, 2)
@@ -109,7 +107,9 @@ async def test_a_job_that_cannot_be_read_is_named_with_both_of_its_hashes(
     assert looker.job("state") in damage.where
 
 
-async def test_a_pause_that_cannot_be_read_is_none_and_is_told(store: RedisStore, looker: Looker):
+async def test_an_unreadable_pause_pauses_nothing_and_is_reported(
+    store: RedisStore, looker: Looker
+):
     looker.redis.hset(looker.job("paused"), "default", "junk")
     await store.jobs.counts()
     assert [(damage.kind, damage.name) for damage in store.damage] == [("queue", "default")]
@@ -158,7 +158,7 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
 
 
 @pytest.mark.parametrize("junk", JUNK)
-async def test_details_that_cannot_be_read_cost_a_holder_its_place_and_nobody_else(
+async def test_unreadable_details_cost_only_their_own_holder_its_place(
     store: RedisStore, looker: Looker, junk: str | bytes
 ):
     leases = [await take(store, "pool", holder, limit=3) for holder in ("ann", "ben")]
@@ -272,9 +272,7 @@ async def test_a_definition_that_cannot_be_read_is_empty_and_reported(
 
 
 @pytest.mark.parametrize("score", ["1e300", "-inf", "inf", "1.5"])
-async def test_a_declaration_that_nobody_made_stops_no_timer(
-    store: RedisStore, looker: Looker, score: str
-):
+async def test_a_foreign_declaration_stops_no_timer(store: RedisStore, looker: Looker, score: str):
     record = await create(store)
     looker.redis.execute_command("ZADD", looker.timer("declared"), score, "sync")
     await look_at(store)

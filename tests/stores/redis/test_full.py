@@ -220,7 +220,7 @@ async def test_sleeping_workers_are_woken(full: Full):
         ("ERR Error running script (call to f_0): @user_script:1: -OOM command not", StoreFull),
     ],
 )
-def test_a_full_disk_is_told_from_a_broken_one(message: str, kind: type[StoreUnavailable]):
+def test_a_full_disk_is_distinguished_from_a_broken_one(message: str, kind: type[StoreUnavailable]):
     fault = Address("redis://host:6379/0").fault(redis.ResponseError(message))
     assert type(fault) is kind
 

@@ -1,4 +1,4 @@
-"""What only concerns jobs on the Redis store: its scripts, its keys, its bells."""
+"""Jobs on the Redis store alone: its scripts, its keys, its bells."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ def looker(valkey_server: Endpoint, namespace: str) -> Looker:
 
 @pytest.fixture
 def private(private_valkey: PrivateValkey, namespace: str) -> tuple[Valkey, Looker]:
-    """A server that nobody else talks to, and a look at it."""
+    """A server without other clients, and a look at it."""
     server = private_valkey()
     return server, Looker(server, namespace)
 
@@ -314,7 +314,7 @@ async def test_a_first_loss_is_recorded_as_any_other(
 
 
 @pytest.mark.parametrize("record", ["no record at all, for sure", "", "\x01", "\xff" * 99])
-async def test_what_cannot_be_read_is_set_aside_by_recover(
+async def test_recover_sets_unreadable_jobs_aside(
     open_store: Open, valkey_server: Endpoint, looker: Looker, record: str
 ):
     clock = ManualClock()
@@ -337,7 +337,7 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
     assert looker.key_names() == before
 
 
-async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well(
+async def test_recover_sets_unreadable_jobs_past_their_deadline_aside(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     clock = ManualClock()
@@ -356,7 +356,7 @@ async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well
     assert [(count.waiting, count.running) for count in await store.jobs.counts()] == [(1, 0)]
 
 
-async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
+async def test_entries_without_a_job_block_no_other(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     clock = ManualClock()
@@ -372,7 +372,7 @@ async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
     assert await claim_ids(store, "ben") == [id_of(1), id_of(2)]
 
 
-async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
+async def test_an_unreadable_job_does_not_block_claims_of_others(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store = await open_store(valkey_server.url)
@@ -397,7 +397,7 @@ async def lookup(store: RedisStore, number: int) -> Any:
 # Wake-ups.
 
 
-async def test_only_the_first_job_after_somebody_went_to_sleep_is_told(
+async def test_only_the_first_job_after_a_worker_went_to_sleep_notifies(
     open_store: Open, private: tuple[Valkey, Looker]
 ):
     server, looker = private
@@ -436,7 +436,7 @@ async def test_watchers_that_died_do_not_swallow_the_wake_ups_of_others(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store, first_store, second_store = [await open_store(valkey_server.url) for _ in range(3)]
-    looker.redis.hset(looker.job("sleeping"), "default", "1")  # left by somebody who is gone
+    looker.redis.hset(looker.job("sleeping"), "default", "1")  # left by a worker that is gone
     async with first_store.watch(("queue", "default")) as first:
         await insert(store, new(1))
         assert await first.wait(SIZE.patience)
@@ -465,7 +465,7 @@ async def test_after_a_lost_connection_the_flag_is_back_before_anybody_looks(
         assert await watch.wait(SIZE.patience)
 
 
-async def test_a_bell_is_heard_only_while_somebody_watches(
+async def test_a_bell_is_heard_only_while_a_watcher_listens(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store, watcher = await open_store(valkey_server.url), await open_store(valkey_server.url)
@@ -478,7 +478,7 @@ async def test_a_bell_is_heard_only_while_somebody_watches(
             await store.jobs.cancel([id_of(2)])
             await store.jobs.cancel([id_of(1)])
             assert await watch.wait(SIZE.patience)
-        await store.jobs.requeue([id_of(1), id_of(2)])  # nobody wants to know
+        await store.jobs.requeue([id_of(1), id_of(2)])  # no worker waits
         await wait_until_async(lambda: looker.listeners("job") == 0, SIZE.patience)
 
 

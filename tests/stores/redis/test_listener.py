@@ -86,7 +86,7 @@ def stack() -> Any:
 
 
 @in_virtual_time
-async def test_what_arrives_rings_who_watches_it(stack: ExitStack):
+async def test_a_message_wakes_its_watchers(stack: ExitStack):
     it = Listening(stack)
     async with it.watching(("lease", "ann"), ("lease", "ben")):
         assert it.cable.commands[0] == [b"SUBSCRIBE", OWN]
@@ -207,7 +207,7 @@ async def test_a_connection_that_takes_long_is_not_waited_for_and_wakes_all_when
     async with it.watching(("queue", "q"), ("job", "j")):
         it.gate.set()
         await settle()
-        # The flags of queues are back before anybody is woken.
+        # The flags of queues are back before any waiter is woken.
         assert (it.questions, it.rung) == ([(["q"], True)], {"q", "j"})
     await it.close()
 

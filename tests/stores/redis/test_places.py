@@ -205,7 +205,7 @@ async def test_a_sentinel_without_an_answer_is_passed_over(network: Network, ans
     ],
 )
 @in_virtual_time
-async def test_if_no_sentinel_answers_the_worst_reason_is_told(
+async def test_without_an_answer_of_a_sentinel_the_worst_reason_is_reported(
     network: Network, answers: list[Any], expected: str
 ):
     network.answers = dict(zip((A, B, C), answers, strict=False))
@@ -352,7 +352,7 @@ async def test_a_node_without_a_host_is_at_the_host_that_was_asked(network: Netw
     ],
 )
 @in_virtual_time
-async def test_if_no_node_knows_the_worst_reason_is_told(
+async def test_without_an_answer_of_a_node_the_worst_reason_is_reported(
     network: Network, answer: Any, expected: str, is_misled: bool
 ):
     network.answers = {FIRST: exceptions.ConnectionError("reset"), SECOND: answer}

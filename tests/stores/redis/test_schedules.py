@@ -1,4 +1,4 @@
-"""What only concerns schedules on the Redis store: its scripts, its keys, its rights."""
+"""Schedules on the Redis store alone: its scripts, its keys, its rights."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable
@@ -59,7 +59,7 @@ def looker(valkey_server: Endpoint, namespace: str) -> Looker:
 
 @pytest.fixture
 def private(private_valkey: PrivateValkey, namespace: str) -> tuple[Valkey, Looker]:
-    """A server that nobody else talks to, and a look at it."""
+    """A server without other clients, and a look at it."""
     server = private_valkey()
     return server, Looker(server, namespace)
 
@@ -108,7 +108,7 @@ async def test_schedules_that_are_over_leave_nothing_behind(
     assert looker.key_names() == before
 
 
-async def test_what_a_damaged_record_left_goes_with_the_schedule(
+async def test_leftovers_of_a_damaged_record_go_with_the_schedule(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store = await open_store(valkey_server.url)

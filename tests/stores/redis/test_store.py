@@ -1,4 +1,4 @@
-"""What only concerns the Redis store: its connections, its scripts, what it leaves behind."""
+"""The Redis store alone: its connections, its scripts, its leftovers."""
 
 import asyncio
 import gc
@@ -135,7 +135,7 @@ async def test_leases_that_one_key_still_tells_of_keep_their_places(
         "b",
     ]
     renewed = await store.leases.renew(held)
-    assert renewed == [("info" not in lost)] * 2  # without its fence, nobody can be sure
+    assert renewed == [("info" not in lost)] * 2  # without its fence, the store cannot be sure
     await store.leases.release([Lease(key="key", holder="cid"), Lease(key="key", holder="ben")])
     clock.shift(60)
     after = [await take(store, "key", holder, limit=2) for holder in "cd"]

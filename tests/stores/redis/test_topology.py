@@ -108,7 +108,7 @@ async def keys_of(server: Valkey) -> int:
 
 
 def demote(server: Valkey, primary: Valkey) -> None:
-    """Make a replica of a primary, as a Sentinel does; those who are connected stay so."""
+    """Make a replica of a primary, as a Sentinel does; its clients stay connected."""
     with redis.Redis.from_url(server.url) as client:
         client.replicaof("127.0.0.1", str(primary.port))
 
@@ -141,7 +141,7 @@ async def test_a_demoted_primary_is_left_without_an_error(
         assert await keys_of(new) == 3
 
 
-async def test_what_is_refused_keeps_its_order_and_comes_once(
+async def test_refused_commands_keep_their_order_and_arrive_once(
     open_store: Open, private_valkey: PrivateValkey
 ):
     old, new = private_valkey(), private_valkey()
@@ -189,7 +189,7 @@ async def test_a_primary_that_was_replaced_unawares_is_left(
         store = await open_store(sentinel_url(sentinel))
         async with store.watch(("lease", "ben")) as watch:
             pointer.server = new
-            # It serves on and knows of nothing, and nobody asks it for anything.
+            # It serves on, unaware of the change, and no client asks it for anything.
             await wait_until_async(lambda: _is_at(store, new), SIZE.patience, "it is left")
             lease = await take(store, "key", "ann")
             assert await keys_of(new) > 0
@@ -371,7 +371,7 @@ def _no_log_in(words: list[str]) -> Any:
         (_no_log_in, "add sentinel_password="),
     ],
 )
-async def test_what_a_sentinel_does_not_tell_is_a_mistake_in_the_url(
+async def test_an_answer_of_a_sentinel_without_a_primary_blames_the_url(
     open_store: Open, answer: Answer, reason: str
 ):
     async with impostor(answer) as sentinel:
@@ -445,7 +445,7 @@ async def test_a_sentinel_is_no_store(open_store: Open):
             await open_store(f"redis://127.0.0.1:{sentinel.port}")
 
 
-async def test_nobody_who_could_be_asked_is_an_outage(open_store: Open):
+async def test_a_group_or_cluster_without_a_reachable_server_is_an_outage(open_store: Open):
     for kind in ("sentinel", "cluster"):
         with pytest.raises(StoreUnavailable, match="answers"):
             await open_store(f"redis+{kind}://127.0.0.1:1,127.0.0.1:2/{'shop' * (kind[0] == 's')}")

@@ -1,4 +1,4 @@
-"""What somebody else wrote to a file of SQLite: it keeps no worker out, and stops no queue."""
+"""Foreign writes to a file of SQLite keep no worker out and stop no queue."""
 
 import math
 import sqlite3
@@ -116,7 +116,7 @@ async def test_a_recovery_that_finds_only_jobs_that_cannot_be_read_says_so(
 
 
 @pytest.mark.parametrize("junk", JUNK[:3])
-async def test_a_pause_that_cannot_be_read_is_none_and_is_told(
+async def test_an_unreadable_pause_pauses_nothing_and_is_reported(
     store: SqliteStore, spoil: Spoil, junk: str
 ):
     await join(store, "ann")
@@ -176,7 +176,7 @@ async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore
 
 @pytest.mark.parametrize("junk", ["'junk'", "x'00ff'", "9223372036854775807"])
 @pytest.mark.parametrize("column", ["wall", "boot", "turn"])
-async def test_a_trace_that_no_machine_leaves_keeps_nobody_out(
+async def test_an_invalid_trace_keeps_no_machine_out(
     store: SqliteStore, spoil: Spoil, column: str, junk: str
 ):
     await join(store, "ann")

@@ -122,7 +122,7 @@ def test_other_options_are_refused(file: Path, option: str):
 # Files that go
 
 
-async def test_a_file_that_was_deleted_is_not_made_anew(file):
+async def test_a_deleted_file_is_not_created_again(file):
     """Its disk may only be unmounted, and an empty store would look as if nothing was wrong."""
     async with opened(file) as app:
 

@@ -244,7 +244,7 @@ async def test_a_search_looks_at_a_bounded_number_of_jobs(store, monkeypatch):
     assert [job.id for job in jobs] == [id_of(1), id_of(0)]
 
 
-async def test_what_went_wrong_is_found_among_many_that_went_well(store, monkeypatch):
+async def test_failed_jobs_are_found_among_many_that_succeeded(store, monkeypatch):
     monkeypatch.setattr(lists, "LOOKS_MAX", 10)
     await join(store, "ann", ttl=1000)
     jobs = await start(store, *(new(number, retention=DAY) for number in range(100)))

@@ -128,7 +128,7 @@ async def test_a_commit_costs_the_same_however_many_schedules_there_are(store):
     assert await cost(store, start_on="ann") <= alone + 100
 
 
-async def test_what_runs_elsewhere_is_not_counted_for_a_room_on_one_replica(store):
+async def test_runs_elsewhere_are_not_counted_for_a_room_on_one_replica(store):
     for _ in range(3):
         alone = await cost(store, start_on="ben", rooms=(Room(1000, on="ben"),))
     await fill(store, "sync", 20_000, "ann")
@@ -182,7 +182,7 @@ async def test_many_are_declared_in_two_statements(store, clock):
     assert {record.declared for record in records} == {clock.wall()}
 
 
-async def test_what_was_declared_a_moment_ago_is_not_written_again(store, clock):
+async def test_a_recent_declaration_is_not_written_again(store, clock):
     clock.shift(9)
     seen = await statements_of(
         store, store.schedules.declare([("sync", "ruler"), ("other", "ruler")])
@@ -222,7 +222,7 @@ async def test_a_commit_that_is_refused_writes_nothing(store, clock):
         assert not any(statement.startswith("COMMIT") for statement in seen)
 
 
-async def test_a_run_that_is_born_running_wakes_nobody(store):
+async def test_a_run_that_is_born_running_wakes_no_worker(store):
     born = plan_run(await look_at(store), start_on="ann")
     seen = await statements_of(store, send(store, born))
     assert not [statement for statement in seen if "tenure_wake" in statement]
@@ -231,7 +231,7 @@ async def test_a_run_that_is_born_running_wakes_nobody(store):
 # The disk.
 
 
-async def test_what_a_commit_changes_is_on_the_disk(store):
+async def test_changes_of_a_commit_are_on_the_disk(store):
     record = await look_at(store)
     for commit in (
         plan_run(record),
@@ -346,7 +346,7 @@ async def test_a_line_that_cannot_be_read_is_left_out_and_the_next_one_replaces_
 
 
 @pytest.mark.parametrize("column", ["like", "body"])
-async def test_so_is_one_that_is_not_utf_8(store, column):
+async def test_a_line_that_is_not_utf_8_is_left_out_and_replaced(store, column):
     await add(store, "bad", like="same")
     await change(store, f"UPDATE tenure_decision SET \"{column}\" = CAST(x'ff' AS TEXT)")
     after = await add(store, "new", like="same")

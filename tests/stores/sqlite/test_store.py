@@ -156,7 +156,7 @@ async def test_a_file_that_cannot_work_is_refused_with_advice(file, clock, made)
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_what_is_read_only_is_refused_with_advice(clock, what):
+def test_read_only_files_are_refused_with_advice(clock, what):
     with TemporaryDirectory() as folder:  # unlike tmp_path, other users may look into it
         file = Path(folder, "tenure.db")
         asyncio.run(opened_once(file, clock))
@@ -164,7 +164,7 @@ def test_what_is_read_only_is_refused_with_advice(clock, what):
         Path(folder).chmod(0o777 if what == "file" else 0o555)
 
         async def attempt():
-            if os.geteuid() == 0:  # whom nothing is read-only for
+            if os.geteuid() == 0:  # nothing is read-only for root
                 os.setuid(65534)
             with pytest.raises(ConfigError, match="is read-only for this process"):
                 await unopened(file, clock).open()
@@ -344,7 +344,7 @@ async def test_a_file_that_became_something_else_is_an_error_of_the_store(file, 
         await take(store, "key", "ben")
 
 
-def test_what_becomes_read_only_is_an_error_of_the_store(clock):
+def test_a_file_that_becomes_read_only_is_an_error_of_the_store(clock):
     with TemporaryDirectory() as folder:  # unlike tmp_path, other users may look into it
         Path(folder).chmod(0o777)
 
@@ -356,7 +356,7 @@ def test_what_becomes_read_only_is_an_error_of_the_store(clock):
             file.touch(0o444)
 
         async def attempt():
-            if os.geteuid() == 0:  # whom nothing is read-only for
+            if os.geteuid() == 0:  # nothing is read-only for root
                 os.setuid(65534)
             async with opened(file, clock) as store:
                 await take(store, "key", "ann")

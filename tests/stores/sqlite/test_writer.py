@@ -76,7 +76,7 @@ async def occupied(store: SqliteStore):
         await blocked
 
 
-async def test_what_is_asked_for_meanwhile_shares_one_commit(store):
+async def test_calls_that_arrive_meanwhile_share_one_commit(store):
     async def ask_meanwhile():
         async with occupied(store):
             calls = [ask(store, f"key{number}", "ann") for number in range(100)]
@@ -140,7 +140,7 @@ async def test_a_brief_call_waits_for_a_busy_file_in_the_thread(store, file):
         began = loop.time()
         waiting = asyncio.ensure_future(ask(store, "key", "ann"))
         await asyncio.sleep(0)
-        assert loop.time() - began < database.BUSY_TIMEOUT / 2  # nobody waited on the loop
+        assert loop.time() - began < database.BUSY_TIMEOUT / 2  # the loop did not wait
         assert not waiting.done()
         rival.execute("ROLLBACK")
     assert isinstance(await waiting, Granted)
@@ -237,7 +237,9 @@ async def test_only_a_store_with_watchers_looks(store, other):
     async with store.watch(("lease", "ben")):
         with_one = await statements_of(store, asyncio.sleep(0.2))
         assert sum("data_version" in statement for statement in with_one) > 2
-        assert not any("tenure_wake" in statement for statement in with_one)  # nobody has written
+        assert not any(
+            "tenure_wake" in statement for statement in with_one
+        )  # no process has written
 
 
 async def test_only_the_bell_that_rang_wakes(store, other):
@@ -383,7 +385,7 @@ async def test_the_log_recovers_after_a_slow_reader(store, file, monkeypatch):
     assert await work() < 500_000
 
 
-async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_once_after_it(
+async def test_a_reader_that_keeps_the_log_is_reported_once_and_the_log_shrinks_at_once_after_it(
     store, file, clock, monkeypatch, caplog
 ):
     caplog.set_level(logging.INFO, "tenure")
@@ -416,7 +418,7 @@ async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_o
     ]
 
 
-async def test_a_short_reader_is_not_told(store, file, clock, monkeypatch, caplog):
+async def test_a_short_reader_is_not_reported(store, file, clock, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "tenure")
     monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
     with closing(sqlite3.connect(file, isolation_level=None)) as reader:
@@ -433,7 +435,7 @@ async def test_a_short_reader_is_not_told(store, file, clock, monkeypatch, caplo
     assert not [record for record in caplog.records if "log of" in record.getMessage()]
 
 
-async def test_a_log_that_cannot_be_copied_is_told_once_and_when_it_is_over(
+async def test_a_log_that_cannot_be_copied_is_reported_once_and_when_it_is_over(
     store, clock, monkeypatch, caplog
 ):
     caplog.set_level(logging.INFO, "tenure")
@@ -462,7 +464,7 @@ async def test_a_log_that_cannot_be_copied_is_told_once_and_when_it_is_over(
     await wait_until_async(lambda: "works again" in caplog.text)
 
 
-async def test_looks_that_fail_are_told_once_and_when_it_is_over(store, monkeypatch, caplog):
+async def test_looks_that_fail_are_reported_once_and_when_it_is_over(store, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "tenure")
     looks = threading.Semaphore(0)
 
@@ -519,11 +521,11 @@ async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeyp
         ("%", "&"),
     ],
 )
-def test_what_comes_after_a_prefix(prefix, after):
+def test_the_key_after_a_prefix(prefix, after):
     assert _after(prefix) == after
 
 
-async def test_each_reader_that_keeps_the_log_is_told(store, file, clock, monkeypatch, caplog):
+async def test_each_reader_that_keeps_the_log_is_reported(store, file, clock, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "tenure")
     monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
     for _ in range(2):
