@@ -108,7 +108,7 @@ class Line(Faults):
         self.cut_since = self.clock.boot()
 
     def cut_at(self, call: str, what: Literal["request", "reply"]) -> None:
-        """Cut it at the next such call: it does not happen, or nobody hears that it has."""
+        """Cut it at the next such call: it does not happen, or its answer is lost."""
         self._last = (call, what)
 
     def restore(self) -> None:

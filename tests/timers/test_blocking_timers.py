@@ -56,7 +56,7 @@ def test_the_facade_has_all_that_timers_have(sync):
     assert (timer.name, repr(timer)) == ("sweep", "<Timer 'sweep'>")
 
 
-def test_those_that_are_declared(sync):
+def test_timer_names_lists_declared_timers(sync):
     assert sync.timer_names == ("sweep", "yearly")
     # Opening an app makes nothing known.
     assert sync.timers() == []
@@ -111,14 +111,14 @@ def test_a_trigger_is_a_job(shop, registered):
     assert registered.timer_handle("yearly").history()[0].reason == "triggered"
 
 
-def test_what_comes_next(registered):
+def test_preview_shows_the_next_ticks(registered):
     first, *_, last = registered.timer_handle("yearly").preview(3)
     assert (first.month, first.day, last.year - first.year) == (1, 1, 2)
     [sweep, yearly] = registered.timers()
     assert (sweep.name, yearly.kind, yearly.next) == ("sweep", "schedule", first)
 
 
-def test_what_is_not_there_is_not_found(sync):
+def test_an_unknown_timer_is_not_found(sync):
     timer = sync.timer_handle("nope")
     for call in (timer.info, timer.pause, timer.resume, timer.trigger, timer.preview):
         with pytest.raises(TimerNotFound, match="'nope'"):

@@ -1,4 +1,4 @@
-"""Workers declare their timers again and again, and notice what became of them in between."""
+"""Workers declare their timers repeatedly and notice changes in between."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What operators and deploys do with timers, in virtual time."""
+"""Operators and deploys act on timers, in virtual time."""
 
 import asyncio
 from collections import Counter
@@ -103,7 +103,7 @@ async def test_a_renamed_timer_runs_no_tick_again(store: Store, clock: ManualClo
     assert len(both) == 3
 
 
-async def test_what_waits_under_an_old_name_runs_under_the_new_one(
+async def test_a_run_that_waits_under_an_old_name_runs_under_the_new_one(
     store: Store, clock: ManualClock
 ):
     async with Fleet(store, clock, notes_ticks(every="1h", name="before")).running(1):
@@ -182,7 +182,7 @@ async def test_events_tell_of_ticks_that_did_not_run(store: Store, clock: Manual
     assert not of_kind(events, HandlerStuck)
 
 
-async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock: ManualClock):
+async def test_a_timer_that_no_worker_declares_is_forgotten(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(every="1h", name="old"))
     async with fleet.running(1):
         await clock.advance(1)
@@ -193,7 +193,7 @@ async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock
         assert [timer.name for timer in await others.replicas[0].app.timers()] == ["new"]
 
 
-async def test_who_yields_to_another_definition_says_so(
+async def test_a_worker_that_yields_to_another_definition_logs_it(
     store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO", "tenure")
@@ -247,7 +247,7 @@ async def test_a_rest_counts_from_the_end_of_a_run(store: Store, clock: ManualCl
     assert len(fleet.ran) == 2
 
 
-async def test_who_is_busy_says_with_what(store: Store, clock: ManualClock):
+async def test_a_trigger_of_a_busy_timer_names_the_job_that_runs(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(100, every="1m"))
     async with fleet.running(1):
         await clock.advance(61)
@@ -292,7 +292,7 @@ async def test_another_rule_begins_now(store: Store, clock: ManualClock):
     assert sorted(changed.ran) == [BEGIN + 45]
 
 
-async def test_what_is_done_to_an_old_name_is_refused(store: Store, clock: ManualClock):
+async def test_operations_on_an_old_name_are_refused(store: Store, clock: ManualClock):
     for declare in (
         notes_ticks(every="1m", name="before"),
         notes_ticks(every="1m", name="after", renamed_from="before"),

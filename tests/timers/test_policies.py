@@ -115,7 +115,7 @@ async def test_ticks_that_nobody_ran(
     assert sum(record.ticks for record in history) == (135 + away) // 60
 
 
-async def test_what_is_made_up_for_keeps_to_the_limit(store: Store, clock: ManualClock):
+async def test_runs_that_catch_up_keep_to_the_limit(store: Store, clock: ManualClock):
     running = most = 0
 
     def declare(app: Tenure, replica: Replica) -> None:

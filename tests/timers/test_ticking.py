@@ -1,4 +1,4 @@
-"""What to do about ticks, as a pure decision."""
+"""Decides which ticks run, are skipped or wait: pure decisions."""
 
 from datetime import UTC, datetime
 
@@ -65,7 +65,7 @@ def test_a_rare_tick_that_was_deferred_runs_when_the_blackout_ends():
     assert (step.to, step.due, step.runs) == (at(240), at(390), True)
 
 
-def test_what_was_deferred_into_a_blackout_is_skipped():
+def test_a_tick_deferred_into_a_blackout_is_skipped():
     both = definition(
         daily("04:00-05:00", action="defer"), daily("05:00-06:00"), rule=Every(4 * HOUR)
     )

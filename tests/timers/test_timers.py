@@ -1,4 +1,4 @@
-"""Timers in virtual time: one run per tick, whoever else is there."""
+"""Timers in virtual time: one run per tick, with any number of replicas."""
 
 import asyncio
 import threading
@@ -52,7 +52,7 @@ async def test_a_killed_replica_costs_no_tick_of_the_others(store: Store, clock:
         worker = victim.app.worker()
         await worker.__aenter__()
         await clock.advance(10.5)
-        worker._running.cancel()  # nothing is settled, nobody leaves
+        worker._running.cancel()  # nothing is settled, no replica leaves
         await clock.advance(30)
         history = await fleet.replicas[0].app.timer_handle("work").history(100)
     assert max(fleet.ran.values()) == 1

@@ -74,7 +74,7 @@ async def test_a_timer_that_asks_for_it_runs_without_the_store(store: Store, clo
         assert [event.nominal // 1_000_000 for event in unlocked] == at(20, 30, 40)
 
 
-async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
+async def test_runs_without_the_store_are_recorded_and_not_caught_up(
     store: Store, clock: ManualClock
 ):
     ticks: list[Tick] = []
@@ -179,7 +179,7 @@ async def test_a_record_whose_reply_was_lost_is_not_written_again(
     assert lone == [("unlocked", 2)]
 
 
-async def test_what_runs_while_a_record_is_written_runs_and_counts_once(
+async def test_a_tick_that_runs_while_a_record_is_written_runs_and_counts_once(
     store: Store, clock: ManualClock
 ):
     ticks: list[Tick] = []
@@ -205,7 +205,7 @@ async def test_what_runs_while_a_record_is_written_runs_and_counts_once(
     assert alone <= {tick.nominal for tick in ticks}
 
 
-async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, clock: ManualClock):
+async def test_a_run_sees_the_previous_run_without_the_store(store: Store, clock: ManualClock):
     ticks: list[Tick] = []
     fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
     async with fleet.running(1):
@@ -217,7 +217,7 @@ async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, 
 
 
 @pytest.mark.parametrize("each", ["cluster", "replica"])
-async def test_what_ran_without_the_store_is_the_previous_run_after_a_restart(
+async def test_a_run_without_the_store_is_the_previous_run_after_a_restart(
     store: Store, clock: ManualClock, each: str
 ):
     ticks: list[Tick] = []
@@ -239,7 +239,9 @@ async def test_what_ran_without_the_store_is_the_previous_run_after_a_restart(
     assert previous == [None, *(tick.nominal for tick in ticks[:-1])]
 
 
-async def test_an_outage_is_told_once_however_many_timers_tick(store: Store, clock: ManualClock):
+async def test_an_outage_is_reported_once_however_many_timers_tick(
+    store: Store, clock: ManualClock
+):
     def declare(app: Tenure, _: Replica) -> None:
         for number in range(12):
             how = "run" if number % 2 else "wait"
@@ -421,7 +423,7 @@ async def test_a_run_without_the_store_knows_when_it_was_to_begin(store: Store, 
     assert late_by != {timedelta(0)}
 
 
-async def test_what_ran_without_the_store_is_recorded_though_its_clock_was_set_back(
+async def test_runs_without_the_store_are_recorded_although_its_clock_was_set_back(
     store: Store, clock: ManualClock
 ):
     ticks: list[Tick] = []

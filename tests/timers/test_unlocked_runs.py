@@ -1,4 +1,4 @@
-"""Runs of timers without the store: how they end, and what an unfinished one keeps others from."""
+"""Runs of timers without the store: how they end, and what an unfinished one blocks."""
 
 import asyncio
 import logging

@@ -86,7 +86,7 @@ def now_in_seconds(clock: PacedClock) -> int:
     return clock.wall() // SECOND
 
 
-async def test_a_timer_that_is_ahead_stays_silent_and_says_so_once(
+async def test_a_timer_that_is_ahead_does_not_tick_and_warns_once(
     world: World,
     store: Store,
     clock: PacedClock,
@@ -139,7 +139,7 @@ async def test_a_reset_lets_it_tick_again_in_workers_that_run(
         assert len(of_kind(events, TimerAhead)) == 4
 
 
-async def test_a_worker_that_starts_later_says_so_as_well(
+async def test_a_worker_that_starts_later_warns_as_well(
     world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     async with Shift(world, clock, notes_ticks(clock, [])) as first:
@@ -155,7 +155,7 @@ async def test_a_worker_that_starts_later_says_so_as_well(
         assert second.ran
 
 
-async def test_a_worker_whose_definition_does_not_rule_says_nothing(
+async def test_a_worker_whose_definition_does_not_rule_does_not_warn(
     world: World, clock: PacedClock, events: list[object]
 ):
     """It would not tick in any case, and the worker with the ruling one has said so."""
@@ -194,7 +194,7 @@ async def test_a_deploy_sets_no_cursor_back(
 
 
 @pytest.mark.parametrize("back", [1, 30, 58])
-async def test_a_clock_that_is_set_back_a_little_is_not_worth_telling(
+async def test_a_clock_that_is_set_back_a_little_is_not_reported(
     world: World, store: Store, clock: PacedClock, events: list[object], back: int
 ):
     async with Shift(world, clock, notes_ticks(clock, events)) as shift:
@@ -210,11 +210,11 @@ async def test_a_clock_that_is_set_back_a_little_is_not_worth_telling(
 
 
 @pytest.mark.parametrize("seconds", [-5, 0, AHEAD_AFTER])
-def test_what_is_not_ahead(seconds: float):
+def test_a_cursor_close_to_now_is_not_ahead(seconds: float):
     assert seconds_ahead(BEGIN * SECOND + int(seconds * SECOND), BEGIN * SECOND) == 0.0
 
 
-def test_what_is_ahead():
+def test_a_cursor_a_minute_from_now_is_ahead():
     assert seconds_ahead((BEGIN + 61) * SECOND, BEGIN * SECOND) == 61.0
 
 
@@ -320,7 +320,7 @@ async def test_a_pause_counts_from_the_end_of_a_run_also_after_a_step_ahead(
 async def test_a_declaration_of_the_future_does_not_last(
     world: World, store: Store, clock: PacedClock
 ):
-    """Nobody declares it any more, and the store would keep it for a year."""
+    """No process declares it any more, and the store would keep it for a year."""
     clock.step(YEAR)
     async with Shift(world, clock, notes_ticks(clock, [])) as shift:
         await shift.start(1)
