@@ -61,7 +61,7 @@ def marked(file: Path) -> set[tuple[str, int]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("check", [mypy, pyright])
-def test_what_is_wrong_is_refused_and_nothing_else(
+def test_wrong_lines_are_refused_and_no_others(
     check: Callable[[Sequence[Path]], Complaints],
 ):
     files = [HERE / name for name in FILES]
