@@ -1,4 +1,4 @@
-"""Schedules as a store has them, and what decisions write, for tests of pure decisions."""
+"""Schedules as a store has them, and the writes of decisions, for tests of pure decisions."""
 
 from typing import Any
 

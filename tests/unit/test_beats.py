@@ -1,4 +1,4 @@
-"""What a worker makes of the answers to its beats."""
+"""How a worker reacts to the answers to its beats."""
 
 from typing import Any, cast
 

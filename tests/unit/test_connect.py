@@ -20,7 +20,7 @@ def test_a_url_names_a_store():
     "url",
     ["", "tenure.db", "mysql://host/db", "://", "memory", "MEMORY://", "http://host", None, 7],
 )
-def test_what_names_no_store_is_refused_with_examples(url):
+def test_a_url_that_names_no_store_is_refused_with_examples(url):
     with pytest.raises(ConfigError, match=r"is not a store URL\. Use sqlite:///file\.db"):
         connect(url, namespace="app", clock=ManualClock())
 
@@ -39,7 +39,7 @@ def test_what_names_no_store_is_refused_with_examples(url):
         ("mysql+aiomysql://host", r"Use sqlite:///file\.db"),
     ],
 )
-def test_a_driver_in_a_url_is_told_to_be_dropped(url: str, advice: str):
+def test_the_error_for_a_driver_in_a_url_says_to_drop_it(url: str, advice: str):
     with pytest.raises(ConfigError, match=advice) as refused:
         connect(url, namespace="app", clock=ManualClock())
     assert "secret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""What README and docs say is so: code runs, links lead somewhere, lists are complete."""
+"""README and docs are right: code runs, links lead somewhere, lists are complete."""
 
 import ast
 import asyncio
@@ -99,7 +99,7 @@ def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyP
         asyncio.run(run_fragment(code))
 
 
-def test_what_workers_import_runs_nothing_then():
+def test_files_that_workers_import_run_nothing():
     """A file with tasks is a worker's as well, unless its store is that of one process alone."""
     wrong = []
     for block in blocks():

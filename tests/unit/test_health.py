@@ -32,7 +32,7 @@ async def read_health(path: Path, patience: float = 5.0) -> dict[str, Any]:
     return await asyncio.to_thread(ask_health, path, patience)
 
 
-async def test_everybody_who_asks_gets_the_state_of_that_moment(path: Path):
+async def test_each_client_gets_the_current_state(path: Path):
     numbers = iter(range(1000))
     async with serve_health(path, lambda: {"number": next(numbers), "text": "x" * 200_000}):
         answers = await asyncio.gather(*(read_health(path) for _ in range(5)))
@@ -48,7 +48,7 @@ async def test_the_socket_goes_with_its_owner(path: Path):
         await read_health(path)
 
 
-async def test_who_hangs_up_early_disturbs_nobody(path: Path):
+async def test_a_client_that_hangs_up_early_disturbs_no_other(path: Path):
     async with serve_health(path, lambda: {"text": "x" * 1_000_000}):
         for _ in range(3):
             with socket.socket(socket.AF_UNIX) as line:
@@ -73,7 +73,7 @@ async def test_where_another_one_answers_there_is_no_room(path: Path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-async def test_what_is_no_socket_stays(path: Path, kind: str):
+async def test_a_file_that_is_no_socket_stays(path: Path, kind: str):
     make(kind, path)
     with pytest.raises(ConfigError, match="is no socket"):
         async with serve_health(path, dict):
@@ -84,12 +84,12 @@ async def test_what_is_no_socket_stays(path: Path, kind: str):
 async def test_a_socket_that_took_its_place_stays(path: Path):
     with closing(socket.socket(socket.AF_UNIX)) as other:
         async with serve_health(path, dict):
-            os.unlink(path)  # noqa: PTH108 - as somebody else would
+            os.unlink(path)  # noqa: PTH108 - as another process would
             other.bind(os.fspath(path))
         assert found_at(path) == "socket"
 
 
-async def test_a_path_that_is_too_long_is_told(tmp_path: Path):
+async def test_a_path_that_is_too_long_is_reported(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be made"):
         async with serve_health(tmp_path / ("x" * 200), dict):
             pass

@@ -60,5 +60,5 @@ def test_ids_sort_in_the_order_in_which_they_were_made():
         "{01a3185c-5000-70a5-92f3-46baa9455e3e}",
     ],
 )
-def test_what_is_no_id(text: str):
+def test_texts_that_are_no_job_id(text: str):
     assert not is_job_id(text)

@@ -94,7 +94,7 @@ async def test_a_key_that_stays_held_is_busy_after_a_while(place: Place):
     assert (await waiting).outcome == "busy"
 
 
-async def test_of_many_only_the_held_ones_wait(place: Place):
+async def test_only_jobs_with_a_held_key_wait(place: Place):
     inserter = Inserter(place)
     news = [new("a"), new("b", "held"), new("c", "free"), new("d", "held")]
     waiting = asyncio.create_task(inserter.insert_many(news))

@@ -1,4 +1,4 @@
-"""What a worker says about itself when it begins."""
+"""The log line of a worker at its start."""
 
 import pytest
 

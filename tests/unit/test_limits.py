@@ -1,4 +1,4 @@
-"""What a supervisor decides about its children by looking at them."""
+"""How a supervisor decides to retire or kill a child."""
 
 import logging
 from types import SimpleNamespace
@@ -64,7 +64,7 @@ def test_a_job_past_its_time_out_costs_its_child(late: float, retires: bool, die
         (4.5, (99.0, 0.0, OTHER), False, True),  # for longer than the grace period
     ],
 )
-def test_a_job_that_another_one_keeps_from_stopping_is_not_blamed(late, blocked, retires, dies):
+def test_a_job_that_cannot_stop_because_of_another_is_not_blamed(late, blocked, retires, dies):
     child = a_child(deadline=100.0, blocked=blocked)
     why = limits().must_be_killed(child, 100.0 + late)
     assert (child.orders == [Retire()], bool(why)) == (retires, dies)
@@ -87,7 +87,7 @@ def test_memory_costs_a_child(memory: int, retires: bool, dies: bool):
     assert child.is_too_large == retires
 
 
-def test_a_child_is_replaced_after_its_jobs_and_told_so_once():
+def test_a_child_is_told_once_to_retire_after_its_jobs():
     child = a_child(ended=5)
     for _ in range(3):
         assert limits(max_jobs=5).must_be_killed(child, 100.0) == ""

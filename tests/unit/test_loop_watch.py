@@ -56,7 +56,7 @@ async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualCl
     assert all(isinstance(event, LoopBlocked) and event.seconds < 4 for event in blocks)
 
 
-async def test_the_time_of_a_blocked_loop_is_told_in_tenths_of_a_second(clock: ManualClock):
+async def test_the_time_of_a_blocked_loop_is_reported_in_tenths_of_a_second(clock: ManualClock):
     blocks: list[Event] = []
     events = Events()
     idle: Any = Idle()

@@ -46,7 +46,7 @@ def test_a_worker_that_did_not_know_the_task_has_not_run_it():
     assert [attempt.attempt for attempt in numbered_history(again)] == [1, 1, 1]
 
 
-def test_of_more_runs_than_are_remembered_failures_and_losses_tell():
+def test_failures_and_losses_count_runs_beyond_the_history():
     lines = [line(number, "retry") for number in range(15, 25)]
     long = job(*lines, claims=30, failures=22, losses=2, state="running")
     assert runs_of(long) == 25

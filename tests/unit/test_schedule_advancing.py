@@ -1,4 +1,4 @@
-"""What a tick may do: each rule once, and every answer of the store."""
+"""The rules of a tick, each once, and every answer of the store."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def decisions_in(commit: Commit) -> list[Decision]:
 @pytest.mark.parametrize(
     "there", [None, ScheduleHead("sync", ""), ScheduleHead("sync", "v-sync", "spoiled")]
 )
-def test_what_is_not_there_or_cannot_be_read_is_unknown(there: ScheduleHead | None):
+def test_a_missing_or_unreadable_schedule_is_unknown(there: ScheduleHead | None):
     assert refused(move(), there).outcome == "unknown"
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_there_or_cannot_be_read_is_unknown(there: ScheduleHead | No
         (move(seen=None, ruler="d2"), head_of()),
     ],
 )
-def test_what_another_replica_or_definition_has_decided_has_passed(
+def test_a_tick_decided_by_another_replica_or_definition_has_passed(
     call: Advance, there: ScheduleHead
 ):
     answer = refused(call, there)
@@ -107,7 +107,7 @@ def test_a_replicas_own_ticks_go_by_no_cursor():
     assert decided(move(seen=None, to=AGO - 1)).commit.writes == ()
 
 
-def test_it_rests_while_its_last_run_is_unfinished():
+def test_a_schedule_rests_while_its_last_run_is_unfinished():
     answer = refused(move(rest=5.0), head_of(last_job="j"), last=RECORD)
     assert (answer.outcome, answer.reason) == ("held", "running")
 
@@ -124,7 +124,9 @@ def test_it_rests_while_its_last_run_is_unfinished():
         (move(rest=5.0), replace(RECORD, state="succeeded", finished=2 * NOW), TICK),
     ],
 )
-def test_it_rests_after_its_last_run(call: Advance, last: JobRecord | None, not_before: int):
+def test_a_schedule_rests_after_its_last_run(
+    call: Advance, last: JobRecord | None, not_before: int
+):
     sent = advance(call, head_of(last_job="j"), None, last=last, now=NOW)
     assert isinstance(sent, Move)
     assert sent.commit.not_before == not_before
@@ -260,7 +262,7 @@ def test_a_tick_that_was_carried_out():
         (move(replica="ann"), "expired", {}, {"outcome": "held", "reason": "expired"}),
     ],
 )
-def test_what_comes_of_an_answer(
+def test_answers_of_the_store_become_outcomes(
     call: Advance, outcome: str, details: dict[str, Any], expected: dict[str, Any]
 ):
     answer = answer_to(call, outcome, **details)
@@ -270,7 +272,7 @@ def test_what_comes_of_an_answer(
     assert answer == Advanced(**{**nothing, **common, **expected})
 
 
-def test_a_tick_of_a_pause_is_told_as_skipped():
+def test_a_tick_during_a_pause_is_reported_as_skipped():
     sent = decided(move(), head_of(freeze=freeze()))
     answer = Committed(outcome="done", now=NOW)
     outcome = outcome_of(move(), sent, answer, head_of(cursor=TICK))
@@ -293,7 +295,7 @@ def test_a_schedule_that_has_changed_meanwhile_is_decided_again():
         (move(limit=SKIP), "m1", "done", ""),
     ],
 )
-def test_what_was_carried_out_before_is_known_again(
+def test_a_move_that_was_carried_out_before_is_recognized(
     call: Advance, last_job: str, outcome: str, reason: str
 ):
     """The reply was lost: the store finds the id of the move as version."""
@@ -322,7 +324,7 @@ def test_what_was_carried_out_before_is_known_again(
         ("stale", AGO, "v-sync", (0, "")),
     ],
 )
-def test_what_is_known_after_a_commit(
+def test_the_head_of_a_schedule_follows_from_a_commit(
     outcome: str, cursor: int, version: str, last: tuple[int, str]
 ):
     commit = decided(move(limit=SKIP)).commit
@@ -353,7 +355,7 @@ def lines_of_outage(**details: Any) -> Advance:
     ("cursor", "outcomes"),
     [(AGO, ["missed", "ran"]), (TICK - 3, ["ran"]), (TICK + SECOND, ["ran"])],
 )
-def test_what_did_not_run_in_an_outage_is_recorded_unless_another_replica_has_decided(
+def test_ticks_missed_in_an_outage_are_recorded_unless_another_replica_has_decided(
     cursor: int, outcomes: list[str]
 ):
     sent = decided(lines_of_outage(), head_of(cursor=cursor))

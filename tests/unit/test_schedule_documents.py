@@ -1,4 +1,4 @@
-"""What stands in the documents of schedules: also what a newer release has written there."""
+"""The documents of schedules, including those that a newer release wrote."""
 
 import json
 from typing import Any
@@ -131,14 +131,14 @@ def test_fields_of_a_standing_that_are_not_known_here_stay(change_of: str):
 
 
 @pytest.mark.parametrize("change_of", [name for name in rewrites() if name != "freeze"])
-def test_so_do_those_of_a_pause(change_of: str):
+def test_unknown_fields_of_a_pause_survive_a_rewrite(change_of: str):
     text = written(rewrites()[change_of]).standing
     assert text is not None
     pause = json.loads(text)["freeze"]
     assert (pause["by"], pause["since"], pause["reason"]) == (["ann", 7], NOW - 9, "deploy")
 
 
-def test_so_do_those_of_a_name_that_is_taken_over():
+def test_unknown_fields_of_a_name_that_is_taken_over_survive_a_rewrite():
     commit, _ = registered("d1", readable(name="old"), renamed_from=("old",))
     text = written(commit, "old").standing
     assert text is not None
@@ -147,7 +147,7 @@ def test_so_do_those_of_a_name_that_is_taken_over():
 
 
 @pytest.mark.parametrize("digest", ["d2", "d0"])
-def test_so_do_those_of_a_charter(digest: str):
+def test_unknown_fields_of_a_charter_survive_a_rewrite(digest: str):
     text = written(registered(digest, readable())[0]).definition
     assert text is not None
     charter = json.loads(text)
@@ -332,10 +332,10 @@ def test_a_line_says_what_became_of_a_tick(decision: Decision, like: str):
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '["slept"]', '["ran",7]', "[" * 5000])
-def test_a_line_that_cannot_be_read_is_none(body: str):
+def test_an_unreadable_line_is_ignored(body: str):
     assert decision_in(TickLine(first=1, last=1, body=body)) is None
 
 
-def test_what_a_newer_release_adds_to_a_line_is_passed_over():
+def test_fields_that_a_newer_release_adds_to_a_line_are_ignored():
     line = TickLine(first=1, last=2, ticks=2, body='["missed","late","","","by ann"]')
     assert decision_in(line) == Decision(outcome="missed", reason="late", first=1, last=2, ticks=2)

@@ -1,4 +1,4 @@
-"""Whether a tick still runs when its answer comes, and what is left of a line of history."""
+"""Whether a tick still runs when its answer comes, and the rest of a line of history."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def left(cursor: int, first: int, last: int, ticks: int) -> tuple[int, int, int]
 @pytest.mark.parametrize(
     ("cursor", "expected"), [(0, (1, 4, 4)), (1, (2, 4, 3)), (3, (4, 4, 1)), (4, None), (9, None)]
 )
-def test_of_a_line_those_ticks_are_left_that_come_after_the_cursor(
+def test_a_line_keeps_the_ticks_after_the_cursor(
     cursor: int, expected: tuple[int, int, int] | None
 ):
     assert left(cursor, 1, 4, 4) == expected

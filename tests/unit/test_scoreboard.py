@@ -1,4 +1,4 @@
-"""What a worker writes on its board is there for its supervisor, whenever it dies."""
+"""The board on which a worker tells its supervisor which jobs run."""
 
 import os
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_a_new_board_is_empty(read: Scoreboard):
     assert (read.started(), read.deadlines(), read.ended, read.ticked) == ([], {}, 0, 0.0)
 
 
-def test_what_has_begun_and_not_ended_stands_there(written: Scoreboard, read: Scoreboard):
+def test_running_jobs_are_on_the_board(written: Scoreboard, read: Scoreboard):
     first, second, _ = (written.begin(job, 0.0) for job in JOBS[:3])
     assert sorted(read.started()) == JOBS[:3]
     written.end(second)
@@ -102,14 +102,14 @@ def test_a_line_that_was_torn_names_no_job(
     assert not is_job_id(torn)
 
 
-def test_bytes_that_are_no_text_harm_nobody(file: int, written: Scoreboard, read: Scoreboard):
+def test_invalid_utf_8_breaks_no_reader(file: int, written: Scoreboard, read: Scoreboard):
     written.begin(JOBS[0], 0.0)
     os.pwrite(file, b"\xff\xfe", os.pread(file, 1000, 0).index(JOBS[0].encode()))
     [torn] = read.started()
     assert not is_job_id(torn)
 
 
-def test_a_run_without_a_place_is_no_error():
+def test_a_run_without_a_free_place_is_no_error():
     file = Scoreboard.make_file(2)
     board = Scoreboard(file, 2)
     places = [board.begin(f"job-{number}", 0.0) for number in range(3)]

@@ -521,7 +521,7 @@ async def test_a_child_that_does_not_read_gets_no_more_beats_but_orders(stage: S
 
 
 @pytest.mark.parametrize("nonsense", [b"hello\n", b"\xff\n", b'{"type": "Joined"}\n'])
-async def test_a_child_is_heard_until_it_talks_nonsense(stage: Stage, nonsense: bytes):
+async def test_a_child_is_heard_until_its_first_invalid_message(stage: Stage, nonsense: bytes):
     child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
     stage.last.say(Joined("ann"))
     stage.last.line.sendall(nonsense)

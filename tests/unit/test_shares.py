@@ -49,7 +49,7 @@ def test_a_large_claim_is_split_while_several_queues_have_jobs():
     assert claim(shares, waiting, 50) == ["b"] * 3 + ["a"] * 22
 
 
-def test_what_is_alone_gets_all_with_one_claim():
+def test_the_only_busy_queue_gets_all_with_one_claim():
     shares, waiting = Shares("abc", (1, 1, 1)), {"a": 1000}
     claim(shares, waiting, 100)
     claim(shares, waiting, 100)

@@ -1,4 +1,4 @@
-"""The shape of what a store has to do: few methods, no store by name, no idle arguments."""
+"""The shape of the store contract: few methods, no store by name, no unused arguments."""
 
 import ast
 import inspect

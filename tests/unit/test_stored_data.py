@@ -1,4 +1,4 @@
-"""The loss of all data, told with everything that was in hand."""
+"""The loss of all data, reported with every lease and job that is gone."""
 
 import asyncio
 from typing import Any
@@ -36,7 +36,7 @@ class Heard(list[Any]):
         self.append(event)
 
 
-async def test_what_several_calls_did_not_find_is_told_together():
+async def test_losses_that_several_calls_noticed_are_reported_together():
     data, place, heard = DataLossDetector(), Place(), Heard()
     store: Any = place
     events: Any = heard

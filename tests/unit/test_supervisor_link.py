@@ -1,4 +1,4 @@
-"""The worker's end of the line to its supervisor: what it hears, and when it counts as cut."""
+"""The worker's end of the line to its supervisor: what it receives, and when it counts as cut."""
 
 import asyncio
 import os

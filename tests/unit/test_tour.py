@@ -1,4 +1,4 @@
-"""What the tour of `make demo` says: numbers that agree, whatever goes on meanwhile."""
+"""The tour of `make demo` prints numbers that agree."""
 
 import asyncio
 import importlib
@@ -78,7 +78,7 @@ def late_holder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Any, Any
     return act, page, verdict
 
 
-async def test_a_write_before_the_freeze_that_is_told_after_the_thaw_is_not_late(
+async def test_a_write_before_the_freeze_that_is_reported_after_the_thaw_is_not_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     act, page, verdict = late_holder(monkeypatch, tmp_path)

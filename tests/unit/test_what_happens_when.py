@@ -81,7 +81,7 @@ def quotes(cell: str) -> list[Quote]:
 
 
 @EACH_LINE
-def test_what_is_seen_stands_in_the_source(line: Line):
+def test_quoted_messages_exist_in_the_source(line: Line):
     [_, _, seen, _] = line.cells
     for quote in quotes(seen):
         # Names and commands are looked up by the next tests.
