@@ -80,7 +80,7 @@ def test_many_threads_never_hold_it_together(app, rival):
     assert fences == sorted(set(fences))
 
 
-def test_a_thread_that_would_wait_for_itself_is_told(app):
+def test_a_thread_that_would_wait_for_itself_gets_an_error(app):
     with app.lock("mine"):
         with pytest.raises(WouldDeadlock):
             app.lock("mine").acquire()
@@ -188,7 +188,7 @@ def test_an_app_says_so_when_threads_do_not_run(monkeypatch):
         blocking.Tenure("memory://").open()
 
 
-def test_an_app_says_so_when_its_thread_is_none(monkeypatch):
+def test_an_app_refuses_to_open_without_a_thread_of_its_own(monkeypatch):
     """As with gevent, whose threads are greenlets of one thread."""
     native = threading.get_native_id()
     monkeypatch.setattr(threading, "get_native_id", lambda: native)
@@ -345,7 +345,7 @@ print("the end")
 """
 
 
-def test_a_function_that_is_told_of_a_loss_and_hangs_does_not_keep_the_process():
+def test_an_on_lost_function_that_hangs_does_not_keep_the_process_alive():
     ended = subprocess.run(
         [sys.executable, "-c", HANGS_AT_A_LOSS],
         capture_output=True,

@@ -54,7 +54,7 @@ async def test_a_close_that_was_cancelled_can_be_finished(clock):
         await app.locks()
 
 
-async def test_what_is_won_while_closing_is_given_back(clock):
+async def test_a_lock_acquired_while_closing_is_released(clock):
     faults = Faults()
     store = FaultyStore(connect("memory://", namespace="test", clock=clock), faults)
     app, rival = Tenure(store), Tenure(store._store.clone())

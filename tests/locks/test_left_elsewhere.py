@@ -129,7 +129,9 @@ async def test_blocks_of_one_object_in_one_task_may_end_in_any_order(app):
     assert await app.locks() == []
 
 
-async def test_a_loss_is_told_to_the_task_that_entered_and_where_the_block_is_left(app, clock):
+async def test_a_loss_reaches_the_task_that_entered_and_the_place_where_the_block_is_left(
+    app, clock
+):
     stack, entered = AsyncExitStack(), asyncio.Event()
 
     async def session() -> None:

@@ -35,7 +35,7 @@ def body(clock) -> Body:
     return Body(clock, lasts=5)
 
 
-async def test_it_runs_once(app, rival, clock):
+async def test_a_body_runs_once(app, rival, clock):
     body = Body(clock)
     assert await app.once("backfill", body)
     assert not await app.once("backfill", body)
@@ -60,7 +60,7 @@ async def test_callers_at_the_same_time_wait_for_the_one_run(app, rival, clock, 
     assert body.runs == 1
 
 
-async def test_a_failure_is_told_to_all_who_waited_and_a_later_call_tries_again(
+async def test_a_failure_is_raised_in_all_waiting_calls_and_a_later_call_tries_again(
     app, rival, clock, body
 ):
     body.error = ValueError("no disk")
