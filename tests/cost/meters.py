@@ -1,4 +1,4 @@
-"""One meter per store: where the store lives, and what has been spent there up to now.
+"""One meter per store: the address of the store, and the cost there up to now.
 
 All figures are counts of what was done, never times or estimates. They only grow, so a cost is the
 difference of two readings. Servers are the meter's own: no other test adds to their counts.
