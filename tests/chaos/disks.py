@@ -1,4 +1,4 @@
-"""The disk of the store is full for a while: what is refused is refused aloud, and nothing is lost.
+"""The disk of the store is full for a while: refusals raise errors, and nothing is lost.
 
 The disk is a small file system in memory, in a mount namespace that ends with the process that
 made it.

@@ -1,4 +1,4 @@
-"""What a storm may not leave behind: in the store, among processes, and in the logs."""
+"""Checks for leftovers of a storm: in the store, among processes, and in the logs."""
 
 import asyncio
 import threading
@@ -29,7 +29,7 @@ async def check_store(place: Place, app: Tenure, tally: Tally) -> None:
     """No lease, no waiter, no replica, no job that is not finished: no later than a ttl."""
 
     async def all_gone() -> bool:
-        # Nobody else is there any more to bury the last who died, and to clean up after them.
+        # No other process is left to bury the last dead replicas and to clean up after them.
         await app.recover()
         await app._services().store.prune(idle=0)
         return not (await app.locks() or await app.replicas() or await app.queues())
@@ -58,7 +58,7 @@ async def _check_rows(place: Place, tally: Tally) -> None:
 
 
 async def check_connections(place: Place, tally: Tally) -> None:
-    """When everybody has closed, the server has nobody left but whoever asks."""
+    """When all processes have closed, the server has no connection but this one."""
     if place.server is None:
         return
     try:
@@ -78,7 +78,7 @@ async def _alone(place: Place) -> bool:
 
 
 def check_processes(brood: Brood, tally: Tally) -> None:
-    """Nobody lives on, and nobody has fallen who was not pushed."""
+    """No process lives on, and none ended that was not stopped."""
     for member in brood.fallen():
         tally.violate(f"{member.by} ended with {member.code} by itself:\n{member.story()}")
     left = [member.by for member in brood.members.values() if member.pid and alive(member.pid)]
