@@ -1,4 +1,4 @@
-"""`make mutate` itself: what it calls caught is caught, and what it calls a survivor survives."""
+"""`make mutate` itself: its verdicts about mutants are right."""
 
 import json
 import os
