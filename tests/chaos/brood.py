@@ -18,7 +18,7 @@ from tests.process.orders import boot
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.spawn import stands_still
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 Fate = Literal["", "killed", "terminated", "doomed"]
 _TAIL = 3000
@@ -34,7 +34,7 @@ class Member:
     pid: int = 0
     code: int | None = None
     fate: Fate = ""
-    """What we did to it; whoever ends without that has fallen."""
+    """What the storm did to it; a process that ends without that has fallen."""
     is_paused: bool = False
 
     @property
@@ -99,7 +99,7 @@ class Brood:
         ]
 
     def fallen(self) -> list[Member]:
-        """Return those that have ended though nobody wanted them to."""
+        """Return the processes that ended although they were not stopped."""
         self._hear()
         return [
             member
@@ -161,7 +161,7 @@ class Brood:
             if not await self._is_born(member):
                 return False
             await asyncio.to_thread(self._stop, member, no_write)
-            # Written down also if it goes on at once: whoever judges must not take a process that
+            # Written down also if it goes on at once: the judge must not take a process that
             # was stopped for one that ran on.
             self.world.write("pause", detail=member.by)
             try:

@@ -1,4 +1,4 @@
-"""Eight processes on one SQLite file: it is busy all the time, and nobody is told so."""
+"""Eight processes on one SQLite file: it is busy all the time, and no call fails for it."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Somebody sets the clock of the store, ahead and back: fences rise, no effect is stale or double.
+"""The clock of the store is set ahead and back: fences rise, no effect is stale or double.
 
 No worker that lives is taken for dead, no tick runs twice or out of order, timers tick after each
 step ahead, and no job waits until the clock has caught up. On SQLite the clock of the store is that
@@ -24,7 +24,7 @@ from tests.chaos.tally import Tally
 from tests.process.orders import boot
 from tests.rig.sizes import SIZE, Storm
 from tests.rig.spawn import run
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.sim.history import Entry
 
 _SOURCE = Path(__file__).with_name("clock_shift.c")
@@ -82,7 +82,7 @@ async def set_clocks(
 ) -> None:
     """Set the clock ahead and back several times under load."""
     _demand(tally, size.rounds)
-    if family != "sqlite":  # there leases end by a clock that nobody can set
+    if family != "sqlite":  # there leases end by a clock that cannot be set
         tally.demand("expiries while held", 1)
     clock = ClockSetter(folder)
     chance = random.Random(seed)
@@ -146,7 +146,7 @@ def _check_false_deaths(here: Scene, tally: Tally) -> None:
 
 
 async def _step_back(here: Scene, clock: ClockSetter, tally: Tally, chance: random.Random) -> None:
-    """Set the clock back behind what was killed, and what is due: nobody waits an hour for it."""
+    """Set the clock back behind killed processes and due jobs, which must not wait an hour."""
     worker, lost = await _killed_at_work(here, chance)
     holder = await _killed_inside(here, chance)
     tally.add("kills", 2)
@@ -221,7 +221,7 @@ def _unfinished(worker: Member) -> set[str]:
 
 
 async def _killed_inside(here: Scene, chance: random.Random) -> Member:
-    """Kill somebody inside a lock."""
+    """Kill a process inside a lock."""
 
     def inside() -> list[Member]:
         return [holder for holder in here.brood.living("holder") if _is_inside(holder)]

@@ -1,4 +1,4 @@
-"""What the short forms of the chaos need."""
+"""Fixtures for the short forms of the chaos."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What each process of the chaos leaves behind, outside the store: its own fsynced ledger.
+"""The fsynced ledger that each process of the chaos keeps outside the store.
 
 Each line is an `Entry`, as the checkers of `tests.sim` take it, by the clock that all
 processes of a machine share. A line is on the disk when `write` returns.

@@ -1,4 +1,4 @@
-"""The disk of the store is full for a while: what is refused is refused aloud, and nothing is lost.
+"""The disk of the store is full for a while: refusals raise errors, and nothing is lost.
 
 The disk is a small file system in memory, in a mount namespace that ends with the process that
 made it.
@@ -17,7 +17,7 @@ from tests.chaos.storm import Scene, scene
 from tests.chaos.tally import Tally
 from tests.process.orders import boot
 from tests.rig.sizes import SIZE, Storm
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 _CREW = {"worker": 3, "producer": 2, "holder": 2}
 _FULL_FOR = 2.0

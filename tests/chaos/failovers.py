@@ -38,7 +38,7 @@ WORKERS = {"replica_ttl": 1, "loss_budget": 50, "concurrency": 4}
 TTL = 1.0
 LONG_STAY = 0.8
 LOCK_TTL = 2.0
-# A primary that is cut off gets so long to acknowledge what nobody else will know.
+# A primary that is cut off gets so long to acknowledge writes that no other server gets.
 ALONE_FOR = 0.5
 # Asynchronous replication is this far behind at most, on a machine of any load.
 BEHIND = 1.0
@@ -75,7 +75,7 @@ class Strike:
     began: float
     over: float = 0.0
     is_served_on: bool = False
-    """Whether the old primary lives on, and acknowledges what nobody else will ever know."""
+    """Whether the old primary lives on and acknowledges writes that no other server gets."""
 
     @property
     def ends(self) -> float:
@@ -106,7 +106,7 @@ async def storm(group: Group, blows: Sequence[Blow], tally: Tally, folder: Path)
 
 @dataclass
 class Scene:
-    """A group, and everybody who works on it."""
+    """A group of servers and all processes that use it."""
 
     group: Group
     shop: Workshop
@@ -182,7 +182,7 @@ class Scene:
         self.rival.expect("released", SIZE.patience)
 
     async def all_go_on(self) -> None:
-        """Wait until everybody has done something more: the workers, the producer, the holders."""
+        """Wait until the workers, the producer and the holders have all done something more."""
         accepted = len(self.shop.lines("accepted"))
         await self.shop.until(self._works_a_job_off, "a job is done")
         more = lambda: len(self.shop.lines("accepted")) > accepted + 5  # noqa: E731 - short
@@ -240,7 +240,7 @@ def _crowd(site: Site, folder: Path, stay: float) -> Crowd:
 
 
 def _close(fleet: Fleet) -> None:
-    """End all children without telling their stories: nobody asks for them after a success."""
+    """End all children without printing their stories, which nothing needs after a success."""
     for child in fleet.children:
         child.close()
     fleet.children.clear()
@@ -257,7 +257,7 @@ def _stop(workers: Iterable[Child]) -> None:
 
 
 async def account(scene: Scene, tally: Tally) -> None:
-    """Compare what everybody wrote down with what the store has in the end."""
+    """Compare what all processes wrote down with what the store has in the end."""
     await _account_for_jobs(scene, tally)
     for crowd in (scene.short, scene.long):
         _account_for_holders(crowd.sections(), tally)

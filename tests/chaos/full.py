@@ -16,7 +16,7 @@ from tests.chaos.storm import Scene, scene
 from tests.chaos.tally import Tally
 from tests.process.orders import boot
 from tests.rig.sizes import SIZE, Storm
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 _CREW = {"worker": 3, "producer": 2, "holder": 3}
 _ROOM = 24 << 20

@@ -52,7 +52,7 @@ class Holder(Actor):
         )
         if lost:
             return self._sees_a_loss(name, hold)
-        # The fence of a semaphore names a grant and excludes nobody, so a sink cannot go by it.
+        # The fence of a semaphore excludes no other holder, so a sink cannot go by it.
         write = self.sink.write if limit == 1 else _nowhere
         write(name, hold.fence)
         trusted = self._says_how_long(name, limit, hold)
@@ -76,7 +76,7 @@ class Holder(Actor):
         return False
 
     def _says_how_long(self, name: str, limit: int, hold: Hold) -> float:
-        """Write down how long the lease lasts: so long nobody else may get it, whatever comes."""
+        """Write down how long the lease lasts: no other process may get it before."""
         now = boot()
         lasts = hold.expires_in()  # looked at later than the clock, so a pause makes it shorter
         self.diary.write("acts", at=now, key=name, fence=hold.fence, limit=limit, seconds=lasts)

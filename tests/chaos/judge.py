@@ -1,4 +1,4 @@
-"""Decides, from the ledgers outside the store and from the store itself, what a storm came to.
+"""Judges a storm, from the ledgers outside the store and from the store itself.
 
 The rules for stays in locks and for effects are those of the simulation (`tests.sim`).
 """
@@ -189,7 +189,7 @@ def _count_repeated_fences(stays: Iterable[Entry], tally: Tally) -> None:
 
 
 def _falling_fences(entries: Iterable[Entry]) -> list[str]:
-    """Return where, of those who did not lose it, a later one has a lower fence."""
+    """Return where a later holder has a lower fence, among those that did not lose their lease."""
     wrong: list[str] = []
     highest: dict[str, int] = defaultdict(int)
     for stay in sections_of(entries):
@@ -201,7 +201,7 @@ def _falling_fences(entries: Iterable[Entry]) -> list[str]:
 
 
 def _with_grants(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """Say of whoever was inside, and of whatever began, that it was given its fence."""
+    """Add a grant for the fence of each holder and attempt, as the store has it."""
     origins = {"entered": "granted", "began": "claimed"}
     for entry in entries:
         yield entry
@@ -210,9 +210,9 @@ def _with_grants(entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _count_stale_holders(entries: Sequence[Entry], tally: Tally) -> None:
-    """Whoever was inside when it was paused past its ttl must be told before it leaves.
+    """A holder that was paused past its ttl must notice its loss before it leaves.
 
-    Not counted is whoever was killed before it could look.
+    A holder that was killed before it could look does not count.
     """
     inside: dict[tuple[str, str, int], Entry] = {}
     paused: dict[str, float] = {}

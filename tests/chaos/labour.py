@@ -44,7 +44,7 @@ def read_result(result: int) -> tuple[int, int]:
 
 
 class Tasks:
-    """The same tasks for whoever enqueues and whoever works."""
+    """The same tasks for producers and workers."""
 
     def __init__(self, app: Tenure, actor: Actor) -> None:
         self._actor = actor
@@ -58,7 +58,7 @@ class Tasks:
         app.timer(every="1s", name="chime", overlap="allow")(self._chime)
 
     async def _chime(self, tick: Tick) -> None:
-        """Leave a trace of the tick: whoever wins it, it is the only one."""
+        """Leave a trace of the tick: whichever replica wins it, it is the only one."""
         nominal = round(tick.nominal.timestamp())
         self._actor.diary.write("chimed", tick=nominal, job=current_job().id, fence=tick.fence)
 

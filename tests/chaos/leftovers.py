@@ -1,4 +1,4 @@
-"""What a storm may not leave behind: in the store, among processes, and in the logs."""
+"""Checks for leftovers of a storm: in the store, among processes, and in the logs."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from tests.chaos.places import PASSWORD, Place
 from tests.chaos.tally import Tally
 from tests.rig.sizes import SIZE
 from tests.rig.spawn import alive
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 # A namespace is a fixed set of hashes and lists, however many jobs and locks it has had.
 _KEYS_AT_MOST = 40
@@ -30,7 +30,7 @@ async def check_store(place: Place, app: Tenure, tally: Tally) -> None:
     """No lease, no waiter, no replica, no job that is not finished: no later than a ttl."""
 
     async def all_gone() -> bool:
-        # Nobody else is there any more to bury the last who died, and to clean up after them.
+        # No other process is left to bury the last dead replicas and to clean up after them.
         await app.recover()
         await engine_of(app).services().store.prune(idle=0)
         return not (await app.locks() or await app.replicas() or await app.queues())
@@ -59,7 +59,7 @@ async def _check_rows(place: Place, tally: Tally) -> None:
 
 
 async def check_connections(place: Place, tally: Tally) -> None:
-    """When everybody has closed, the server has nobody left but whoever asks."""
+    """When all processes have closed, the server has no connection but this one."""
     if place.server is None:
         return
     try:
@@ -79,7 +79,7 @@ async def _alone(place: Place) -> bool:
 
 
 def check_processes(brood: Brood, tally: Tally) -> None:
-    """Nobody lives on, and nobody has fallen who was not pushed."""
+    """No process lives on, and none ended that was not stopped."""
     for member in brood.fallen():
         tally.violate(f"{member.by} ended with {member.code} by itself:\n{member.story()}")
     left = [member.by for member in brood.members.values() if member.pid and alive(member.pid)]

@@ -15,7 +15,7 @@ from tests.chaos.places import Place
 from tests.chaos.storm import Scene, scene
 from tests.chaos.tally import Tally
 from tests.rig.sizes import SIZE, Storm
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 _CREW = {"worker": 4, "producer": 1}
 _LOSS_BUDGET = 2

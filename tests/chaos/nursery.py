@@ -22,7 +22,7 @@ from tenure.stores import postgres, redis, sqlite
 from tests.chaos import holders, labour
 from tests.chaos.roles import Order
 from tests.rig.launch import die_with
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _PIECE = 65536
 # What a process imports when it first meets its store, it would import again and again.
@@ -56,7 +56,7 @@ class Nursery:
 
     def _start(self, name: str, order: dict[str, Any]) -> None:
         parent = os.getpid()
-        # Whoever is told to end before it has ears for that hears it when it has.
+        # A process that is told to end before it listens hears it when it does.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
@@ -89,12 +89,12 @@ def _live(order: dict[str, Any], parent: int) -> None:
 
 def play(order: dict[str, Any]) -> None:
     """Be the process that was ordered, until it is told to end."""
-    # Before anything else: whoever is told to end while it starts has nothing to finish. Not by an
-    # exception, which may come between a lock and the block that gives it back, for whoever cleans
-    # up after it to wait for.
+    # Before anything else: a process that is told to end while it starts has nothing to finish.
+    # Not by an exception, which may come between a lock and the block that releases it: the cleanup
+    # would wait for that lock.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    faulthandler.register(signal.SIGUSR1)  # where it is, for whoever finds that it does not end
+    faulthandler.register(signal.SIGUSR1)  # shows where it is, if it does not end
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     logging.getLogger("tenure").setLevel(logging.DEBUG)
     decoded = msgspec.convert(order, Order)
@@ -103,7 +103,7 @@ def play(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Obey until nobody can send orders any more; all children end with this process."""
+    """Obey until the line for orders is closed; all children end with this process."""
     news, news_for_us = os.pipe()
     os.set_blocking(news_for_us, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)

@@ -1,4 +1,4 @@
-"""What a process of the chaos is told to be, and the part that all of them share."""
+"""The roles of processes of the chaos, and the part that all of them share."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ class Order(Struct, kw_only=True, forbid_unknown_fields=True):
     tasks: list[str] = []
     """What a producer asks for."""
     longest: float = 0.8
-    """The most seconds that a handler or a holder takes, if nobody stops it."""
+    """The most seconds that a handler or a holder takes, if nothing stops it."""
     pace: float = 0.1
     """Seconds between two offers of a producer, or between two stays of a holder."""
     delay: float = 0.0
@@ -86,7 +86,7 @@ class Actor:
 
     @asynccontextmanager
     async def opened(self, app: Tenure) -> AsyncIterator[Tenure]:
-        """Open the app, over outages: whoever starts while the store is away waits for it."""
+        """Open the app; wait for the store if it is away."""
         while True:
             try:
                 await app.open()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from tests.chaos.diary import Diary
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 Answer = Literal["accepted", "refused", "done"]
 
@@ -34,7 +34,7 @@ class Sink:
         """Decide about one effect; one that may happen only `once` per key is not repeated."""
         stale = self._fenced and fence < self._highest.get(key, 0)
         if once and self._fenced and not stale and key in self._done:
-            # Whoever had its effect and was lost before its end is run again: that is no fault.
+            # An attempt that was lost after its effect runs again: that is no fault.
             self._diary.write("repeat", key=key, fence=fence, detail=by)
             return "done"
         if not stale:

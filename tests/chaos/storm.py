@@ -18,11 +18,11 @@ from tests.chaos.weather import Weather
 from tests.process.orders import boot
 from tests.rig.processes import Fleet
 from tests.rig.sizes import SIZE, Storm
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.sim.history import Entry
 
 TTL = 1.0
-# Where nothing is to go wrong, a machine that stalls for seconds costs nobody a lease.
+# Where nothing is to go wrong, a machine that stalls for seconds costs no process its lease.
 _FAIR_TTL = 60.0
 LOCKS = ("lock-0", "lock-1", "lock-2", "pool-0", "pool-1")
 LIMITS = {"pool-0": 2, "pool-1": 3}
@@ -69,7 +69,7 @@ class Scene:
         self.start(member.order.role)
 
     def gather(self, size: Storm) -> None:
-        """Start everybody."""
+        """Start all processes."""
         for role, number in (
             ("worker", size.workers),
             ("producer", size.producers),

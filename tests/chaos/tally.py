@@ -1,4 +1,4 @@
-"""What a storm came to: counters by name, and everything that must not have happened.
+"""The result of a storm: counters by name, and all violations.
 
     tally = Tally("redis sentinel")
     tally.add("failovers")
@@ -67,7 +67,7 @@ class Tally:
     """Where progress is shown."""
 
     def progress(self, what: str) -> None:
-        """Show how far it is to whoever looks on."""
+        """Show the progress on the terminal."""
         self.tell(f"{self.part}, {what}")
 
     def add(self, name: str, number: int = 1) -> None:
@@ -111,7 +111,7 @@ class Tally:
         return bool(self.violations or self.missed())
 
     def line(self) -> str:
-        """Return the counters that are not zero in one line, for whoever looks on."""
+        """Return the counters that are not zero in one line, for the terminal."""
         return ", ".join(f"{number:,} {name}" for name, number in self.counts.items() if number)
 
     def as_json(self) -> dict[str, object]:

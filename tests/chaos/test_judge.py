@@ -1,4 +1,4 @@
-"""The judges of the chaos: each of them must be able to find somebody guilty."""
+"""The judges of the chaos: each of them must be able to find a violation."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_two_inside_at_once_are_found():
     assert judged(*stay("x", 1, 0, 2.5), *stay("y", 2, 2, 3)).violations
 
 
-def test_who_was_killed_is_no_longer_inside():
+def test_a_killed_holder_is_no_longer_inside():
     killed = [*stay("x", 1, 0, None), world(1, "crash", "x")]
     assert not judged(*killed, *stay("y", 2, 2, 3)).violations
     assert judged(*stay("x", 1, 0, None), *stay("y", 2, 2, 3)).violations
@@ -74,7 +74,7 @@ def test_fences_that_fall_or_repeat_are_found(second: int, clock_was_set: bool):
     assert tally.counts["repeated fences"] == (second == 2)
 
 
-def test_a_stale_holder_has_to_be_told():
+def test_a_stale_holder_must_notice_its_loss():
     paused = [world(1, "pause", "x"), world(3, "resume", "x")]
     loss = Entry(at=3.1, by="x", what="noticed loss", key="a", fence=1)
     good = judged(*stay("x", 1, 0, None), *paused, loss)
@@ -85,7 +85,7 @@ def test_a_stale_holder_has_to_be_told():
     assert bad.violations
 
 
-def test_a_short_pause_makes_nobody_stale():
+def test_a_short_pause_makes_no_holder_stale():
     paused = [world(1, "pause", "x"), world(1.5, "resume", "x")]
     assert judged(*stay("x", 1, 0, 3), *paused).counts["stale holders"] == 0
 

@@ -38,7 +38,7 @@ def check(tally: Tally) -> None:
     assert tally.missed() == []
 
 
-async def test_eight_processes_share_a_file_and_nobody_is_told_that_it_is_locked(
+async def test_eight_processes_share_a_file_and_none_sees_it_locked(
     chaos_folder: Path,
 ):
     tally = Tally("sqlite busy")

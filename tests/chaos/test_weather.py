@@ -1,4 +1,4 @@
-"""The weather of the chaos: it counts what has hit somebody, not what was asked for."""
+"""The weather of the chaos: it counts the faults that hit a connection, not those requested."""
 
 import asyncio
 import random
@@ -40,7 +40,7 @@ async def chat(url: str, over: asyncio.Event) -> None:
 
 
 async def broken(network: Proxy, server: Endpoint, folder: Path) -> Counter[str]:
-    """Return what came of three faults, of which one cuts, for somebody who talks."""
+    """Return the effect of three faults, one of which cuts, on a connection that is used."""
     tally = Tally("test")
     place = Place("redis", folder, server.url, "test", network=network)
     no_brood = cast("Any", None)

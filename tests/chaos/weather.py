@@ -1,4 +1,4 @@
-"""What goes wrong in a storm: each kind of fault comes at random, in its own time."""
+"""The faults of a storm: each kind comes at random, in its own time."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ Strike = Callable[[], Awaitable[None]]
 
 @dataclass
 class Weather:
-    """The faults of one storm, and whom they hit."""
+    """The faults of one storm, and the connections they hit."""
 
     place: Place
     brood: Brood
@@ -97,7 +97,7 @@ class Weather:
         for _ in range(_TRIES):
             living = self.brood.living(role)
             busy = [member for member in living if member.is_busy(task)] if len(living) > 1 else []
-            # Whoever has nothing in hand any more when it stops is let go at once.
+            # A process without work in hand when it stops may go at once.
             no_writing = partial(no_write, self.place.family, self.place.url)
             if busy and await self.brood.pause(self.chance.choice(busy), seconds, no_writing, task):
                 self.tally.add("pauses")
@@ -139,7 +139,7 @@ class Weather:
         self.tally.add("restarts")
 
     async def _break_the_network(self) -> None:
-        """Break the way of those who are far; the others go on and take over."""
+        """Cut the connections of remote processes; the others go on and take over."""
         network = self.place.network
         assert network is not None
         seconds = self.chance.uniform(0.2, 2.5 * self.ttl)
@@ -158,7 +158,7 @@ class Weather:
             # What was sent meanwhile is lost, and each side learns of the end by itself.
             network.cut_all()
         network.heal()
-        # As the proxy has seen it: what has hit nobody is no fault.
+        # As the proxy has seen it: what hit no connection is no fault.
         cut, held_up = network.cut - cut, network.held_up - held_up
         self.tally.add("proxy faults", bool(cut or held_up))
         self.tally.add("connections cut", cut)

@@ -17,7 +17,7 @@ from tenure.core.worker_info import write_serving
 from tenure.runtime.attempts.reports import ErrorReport
 from tests.cli.conftest import Place
 from tests.rig.endings import settlement
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
 

@@ -18,7 +18,7 @@ from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.examination import examined
 from tests.cli.shop import Shop, shop_at, work_without_tasks
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 SUBJECTS = (
     "workers",

@@ -16,7 +16,7 @@ from tests.cli.examination import Expected, ShiftedClock, check, examined
 from tests.rig.fixtures import Endpoint
 from tests.rig.pooler import Pooler
 from tests.rig.servers import Postgres, find_postgres
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 def ask(url: str, *statements: str) -> None:

@@ -9,7 +9,7 @@ from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.cli.conftest import Run
 from tests.cli.examination import Expected, ShiftedClock, check, examined
 from tests.rig.fixtures import Endpoint, PrivateValkey
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 VALKEYS = {
     "it evicts": (

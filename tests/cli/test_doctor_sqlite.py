@@ -15,7 +15,7 @@ from tenure.stores.sqlite import doctor, mounts
 from tenure.stores.sqlite.schema import FORMAT
 from tests.cli.conftest import Run
 from tests.cli.examination import Expected, check, examined
-from tests.rig.mounting import told_mounts
+from tests.rig.mounts import told_mounts
 from tests.rig.servers.installation import unprivileged
 from tests.rig.spawn import run as run_as
 

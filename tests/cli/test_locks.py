@@ -12,7 +12,7 @@ import pytest
 from tenure import LeaseLost, blocking
 from tests.cli.conftest import Place, Run
 from tests.cli.test_command import on_a_terminal
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Place, Run
 from tests.rig.processes import Fleet
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 CHILD = {"pid": 8, "replica": "r", "retiring": False, "running": 3, "ended": 5, "memory": 1}
 STATUS: dict[str, Any] = {

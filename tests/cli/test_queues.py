@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Place, Run
 from tests.cli.shop import Shop, shop_at
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 @pytest.fixture

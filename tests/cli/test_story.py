@@ -12,7 +12,7 @@ from tests.cli.clockwork import clockwork_at
 from tests.cli.conftest import Place, Result, Run
 from tests.cli.shop import Shop, shop_at, work_without_tasks
 from tests.rig.endings import settlement
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 

@@ -22,7 +22,7 @@ from tenure.core.jobs.records import NewJob, Note
 from tenure.testing import Faults, FaultyStore
 from tests.cli.conftest import Place, Run
 from tests.cli.shop import NOWHERE, Shop, shop_at
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 EVERY = {"task": None, "queue": None, "tag": None}
 

@@ -15,7 +15,7 @@ from tenure.cli.worker.command import worker
 from tenure.cli.worker.reloader import source_files
 from tests.cli.conftest import Place, Run
 from tests.rig.processes import Child, Fleet
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 MODULE = """
 import asyncio

@@ -1,1 +1,1 @@
-"""What work costs on each store, in counts that need no clock: see docs/proof.md#cost."""
+"""The cost of work on each store, in counts that need no clock: see docs/proof.md#cost."""

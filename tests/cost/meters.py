@@ -1,4 +1,4 @@
-"""One meter per store: where the store lives, and what has been spent there up to now.
+"""One meter per store: the address of the store, and the cost there up to now.
 
 All figures are counts of what was done, never times or estimates. They only grow, so a cost is the
 difference of two readings. Servers are the meter's own: no other test adds to their counts.
@@ -44,7 +44,7 @@ from tests.rig.proxy import Proxy
 from tests.rig.rights import as_app, make_postgres_roles, redis_user
 from tests.rig.scratch import new_folder
 from tests.rig.servers import Postgres, Valkey
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 __all__ = ["METERS", "Meter", "Reading"]
 

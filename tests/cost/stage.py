@@ -25,7 +25,7 @@ from tenure.runtime import process_info as process
 from tenure.stores.contract import Watch
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.cost.meters import Meter
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 __all__ = ["Costs", "Stage", "perform"]
 

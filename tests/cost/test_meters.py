@@ -129,7 +129,7 @@ def test_work_that_is_measured_or_recorded_alone_is_told():
     assert "not measured" in table.differences("redis", {}, COSTS)[0]
 
 
-def test_what_is_written_is_read_again(tmp_path: Path):
+def test_recorded_costs_are_read_as_they_were_written(tmp_path: Path):
     recorded = dict.fromkeys(METERS, COSTS)
     table.write(recorded, tmp_path / "some.toml")
     assert table.read(tmp_path / "some.toml") == recorded

@@ -14,7 +14,7 @@ from starlette.routing import Mount
 
 from tenure import JobContext, Tenure
 from tenure.http import AsyncRouter, Problem
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 @dataclass

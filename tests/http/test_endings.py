@@ -23,7 +23,7 @@ from tests.http.conftest import Replica
 from tests.http.service import HIDDEN, Face, Service, Stage, as_face, user
 from tests.http.wire import client_of
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 PROBLEM = "application/problem+json"
 

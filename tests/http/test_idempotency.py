@@ -17,7 +17,7 @@ from tests.http.conftest import Replica
 from tests.http.service import Face, Service, stored
 from tests.http.wire import client_of
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 def keyed(key: str) -> dict[str, str]:

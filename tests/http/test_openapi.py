@@ -21,7 +21,7 @@ from tenure import Tenure
 from tenure.http import AsyncRouter, Limits
 from tests.http.service import Service
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 SECONDS = 5.0 if SIZE.name == "short" else 180.0
 ANN = {"x-user": "ann"}

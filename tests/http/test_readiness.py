@@ -10,7 +10,7 @@ from fastapi import FastAPI, Response
 from tenure import StoreError, StoreUnavailable, Tenure
 from tenure.http import AsyncRouter
 from tenure.testing import Faults, FaultyStore
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 MANY = 10_000
 ALL = ("open", "insert", "get", "counts")

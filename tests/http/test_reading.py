@@ -12,7 +12,7 @@ from tests.http.conftest import Replica
 from tests.http.service import Face, Service, Stage
 from tests.http.wire import client_of
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def submit(ann: httpx2.AsyncClient, path: str = "/reports/slow") -> str:

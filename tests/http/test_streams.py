@@ -22,7 +22,7 @@ from tests.http.conftest import Replica
 from tests.http.service import Face, Service, Stage, as_face, user
 from tests.http.wire import client_of, remote, served
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 STREAMS = 20 if SIZE.name == "short" else 200
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from tests.jobs import cpu_tasks
-from tests.rig.telling import tell
-from tests.rig.waiting import wait_until_async
+from tests.rig.stdio import tell
+from tests.rig.wait import wait_until_async
 
 
 async def main(file: Path) -> None:

@@ -9,7 +9,7 @@ from tenure.observe import Event
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.rig.endings import recover
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 Make: TypeAlias = Callable[..., Awaitable[Tenure]]
 

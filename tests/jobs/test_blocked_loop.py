@@ -8,7 +8,7 @@ import time
 from tenure import Tenure, current_job
 from tenure.observe import AttemptLost, InterpreterBlocked, JobsRecovered, LoopBlocked, ReplicaLost
 from tests.jobs.replicas import of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 def hog(seconds: float) -> None:

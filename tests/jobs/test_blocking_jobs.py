@@ -23,7 +23,7 @@ from tenure import (
     current_job,
 )
 from tenure.app import engine_of
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 NOWHERE = "01890a5d-ac96-774b-bcce-000000000000"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import JobCancelled, Tenure, current_job
 from tests.jobs.replicas import claim_and_die, until_idle
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def test_what_waits_never_starts(app: Tenure, clock):

@@ -14,7 +14,7 @@ from tests.rig.processes import Fleet
 IN_MAIN = """
 import asyncio
 from tenure import ConfigError, Tenure
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 app = Tenure("memory://")
 

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import Backoff, ConfigError, JobFailed, JobNotFound, JobStateError, Tenure, current_job
 from tests.jobs.replicas import claim_and_die
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 NOWHERE = "01a3185c-5000-70a5-92f3-46baa9455e3e"
 

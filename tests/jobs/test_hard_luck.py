@@ -11,7 +11,7 @@ from tenure.runtime.replica.janitor import Janitor
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import lose_times
 from tests.jobs.test_outages import away
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def test_a_suspect_that_waits_for_its_turn_is_not_lost_by_that(make, store, clock):

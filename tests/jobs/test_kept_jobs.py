@@ -15,7 +15,7 @@ from tenure.core.jobs.records import Inserted
 from tenure.testing import FaultyStore, ManualClock
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 class LateReplies(FaultyStore):

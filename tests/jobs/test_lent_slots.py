@@ -7,7 +7,7 @@ import pytest
 from tenure import Task, Tenure, blocking
 from tenure.observe import SlotsKept
 from tests.jobs.replicas import of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 class Kin:

@@ -10,7 +10,7 @@ from tenure import Backoff, StoreFull, StoreUnavailable, Tenure, current_job
 from tenure.observe import AttemptLost, JobsRecovered, ReplicaLost
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 TOLD_FULL = "It is full. Nothing was stored."
 LOST = pytest.mark.parametrize("lost", ["lose_reply", "lose_request"])

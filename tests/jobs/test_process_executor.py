@@ -21,7 +21,7 @@ from tests.jobs.replicas import finished
 from tests.rig.endings import recover
 from tests.rig.processes import Fleet
 from tests.rig.spawn import alive, family, send
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 Run = Callable[[JobRequest], Awaitable[Job]]
 

@@ -16,7 +16,7 @@ from tenure.core.settings import Settings, usable_cores
 from tenure.runtime.replica.recovery import recovery_grace
 from tests.jobs import cpu_tasks
 from tests.rig.spawn import alive, family, send
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 SLOW = """
     import os, time

@@ -18,7 +18,7 @@ from tenure.runtime.replica.recovery import Recovery, take
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore
 from tests.jobs.replicas import claim_and_die, of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 @pytest.fixture

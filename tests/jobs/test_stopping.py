@@ -11,7 +11,7 @@ from tenure import Tenure, current_job
 from tenure.observe import AttemptLost, HandlerStuck
 from tenure.runtime.attempts.settler import Settler
 from tests.jobs.replicas import of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 class Handled:

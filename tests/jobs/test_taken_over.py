@@ -7,7 +7,7 @@ from tenure import Tenure, current_job
 from tenure.observe import AttemptLost, ReplicaLost
 from tests.jobs.replicas import of_kind
 from tests.rig.endings import leave, recover, settlement
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def declare_dead(store, clock, faults) -> None:

@@ -13,7 +13,7 @@ from tenure import (
 )
 from tenure.observe import AttemptFailed, HandlerStuck
 from tests.jobs.replicas import finished, of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 ONCE = Backoff(max_attempts=1)
 

@@ -11,7 +11,7 @@ from tenure.observe import TaskUnknown
 from tenure.runtime.timers.ticker import Ticker
 from tenure.runtime.work.worker import Worker
 from tests.jobs.replicas import of_kind, until_idle
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 class Gate:

@@ -11,7 +11,7 @@ from typing import Any
 import tenure
 from tenure import blocking
 from tenure.testing import Faults, FaultyStore
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 600
 

@@ -54,7 +54,7 @@ async def real_rival(real_world: World) -> AsyncIterator[Callable[[], Awaitable[
 
 @pytest.fixture(autouse=True)
 async def no_noise() -> AsyncIterator[None]:
-    """Fail on anything asyncio complains about, such as an exception nobody retrieved."""
+    """Fail on anything asyncio complains about, such as an exception that was never retrieved."""
     complaints: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(str(context)))

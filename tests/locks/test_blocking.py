@@ -24,7 +24,7 @@ from tenure import (
 from tenure.app import engine_of
 from tenure.blocking import portal
 from tenure.testing import Faults, FaultyStore
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def test_many_threads_never_hold_it_together(app, rival):
     inside = 0
     fences: list[int] = []
 
-    def work(one: blocking.Tenure) -> None:
+    def work(user: blocking.Tenure) -> None:
         nonlocal inside
-        lock = one.lock("counter")
+        lock = user.lock("counter")
         for _ in range(5):
             with lock as hold:
                 inside += 1
@@ -74,14 +74,14 @@ def test_many_threads_never_hold_it_together(app, rival):
                 fences.append(hold.fence)
                 inside -= 1
 
-    threads = [in_thread(lambda one=one: work(one)) for one in (app, rival) * 3]
+    threads = [in_thread(lambda user=user: work(user)) for user in (app, rival) * 3]
     for thread in threads:
         thread.join()
     assert len(fences) == 30
     assert fences == sorted(set(fences))
 
 
-def test_a_thread_that_would_wait_for_itself_is_told(app):
+def test_a_thread_that_would_wait_for_itself_gets_an_error(app):
     with app.lock("mine"):
         with pytest.raises(WouldDeadlock):
             app.lock("mine").acquire()
@@ -116,11 +116,11 @@ def test_a_loss_does_not_hide_the_error_of_the_block(app, rival):
 
 
 def test_on_lost_function_gets_the_hold(app, rival):
-    told: list[blocking.Hold] = []
-    with app.lock("lost", ttl=1, on_lost=told.append) as hold:
+    lost: list[blocking.Hold] = []
+    with app.lock("lost", ttl=1, on_lost=lost.append) as hold:
         take_away(rival, "lost")
-        wait_until(lambda: told, timeout=10)
-    assert told == [hold]
+        wait_until(lambda: lost, timeout=10)
+    assert lost == [hold]
 
 
 def test_a_busy_thread_loses_nothing(app, rival):
@@ -189,7 +189,7 @@ def test_an_app_says_so_when_threads_do_not_run(monkeypatch):
         blocking.Tenure("memory://").open()
 
 
-def test_an_app_says_so_when_its_thread_is_none(monkeypatch):
+def test_an_app_refuses_to_open_without_a_thread_of_its_own(monkeypatch):
     """As with gevent, whose threads are greenlets of one thread."""
     native = threading.get_native_id()
     monkeypatch.setattr(threading, "get_native_id", lambda: native)
@@ -346,7 +346,7 @@ print("the end")
 """
 
 
-def test_a_function_that_is_told_of_a_loss_and_hangs_does_not_keep_the_process():
+def test_an_on_lost_function_that_hangs_does_not_keep_the_process_alive():
     ended = subprocess.run(
         [sys.executable, "-c", HANGS_AT_A_LOSS],
         capture_output=True,

@@ -11,7 +11,7 @@ from tenure.app import engine_of
 from tenure.stores.connect import connect
 from tenure.testing import FaultyStore
 from tests.contract.worlds import World
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ async def test_cancelled_at_random_moments_on_every_store(real_world: World, ope
                 return [lease.key for lease in await rival.locks()] == ["taken"]
 
             await wait_until_async(only_the_rival_is_left, timeout=2.5)
-        # The store object still works, and nobody is locked out.
+        # The store object still works, and no caller is locked out.
         async with asyncio.timeout(20):
             await enter_and_leave(app)
             await wait_in_line(app)

@@ -11,7 +11,7 @@ from tenure import StoreError, Tenure
 from tenure.app import engine_of
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def test_an_app_closed_inside_a_block_keeps_the_error_of_the_block(clock):
@@ -55,7 +55,7 @@ async def test_a_close_that_was_cancelled_can_be_finished(clock):
         await app.locks()
 
 
-async def test_what_is_won_while_closing_is_given_back(clock):
+async def test_a_lock_acquired_while_closing_is_released(clock):
     faults = Faults()
     store = FaultyStore(connect("memory://", namespace="test", clock=clock), faults)
     app, rival = Tenure(store), Tenure(store._store.clone())
@@ -91,7 +91,7 @@ async def test_a_slow_prune_costs_no_lease(app, faults, clock):
 
 async def test_closing_leaves_no_thread():
     def ours() -> list[str]:
-        return [one.name for one in threading.enumerate() if one.name.startswith("tenure")]
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure")]
 
     async with Tenure("memory://") as app, app.lock("x", ttl=1):
         assert ours() == ["tenure-host"]

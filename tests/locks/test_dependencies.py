@@ -14,7 +14,7 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from tenure import Tenure, blocking
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 600
 LIMIT = 3
@@ -61,9 +61,9 @@ async def test_a_semaphore_in_a_plain_dependency(
     counts, shared = Counts(), sync_app.semaphore("gpu", LIMIT, ttl=TTL)
 
     def slot() -> Iterator[blocking.Hold]:
-        one = shared if share == "one object" else sync_app.semaphore("gpu", LIMIT, ttl=TTL)
+        semaphore = shared if share == "one object" else sync_app.semaphore("gpu", LIMIT, ttl=TTL)
         entered = threading.get_ident()
-        with one as hold:
+        with semaphore as hold:
             yield hold
             hold.check()
             counts.threads.append((entered, threading.get_ident()))

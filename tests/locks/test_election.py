@@ -15,7 +15,9 @@ async def lead(app: Tenure, fences: list[int], clock, term_lasts: float) -> None
 
 async def test_terms_follow_each_other_with_rising_fences(app, rival, clock):
     fences: list[int] = []
-    candidates = [asyncio.create_task(lead(one, fences, clock, 20)) for one in (app, rival)]
+    candidates = [
+        asyncio.create_task(lead(candidate, fences, clock, 20)) for candidate in (app, rival)
+    ]
     await clock.advance(200)
     for candidate in candidates:
         candidate.cancel()

@@ -13,7 +13,7 @@ from tenure import ConfigError, StoreError, Tenure
 from tenure.testing import ManualClock
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 # That a loop was closed over open connections is true.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

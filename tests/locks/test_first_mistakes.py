@@ -44,7 +44,7 @@ def test_an_app_is_used_on_the_loop_that_opened_it():
         asyncio.run(use())
 
 
-def test_a_plain_with_is_told_what_to_use():
+def test_the_error_of_a_plain_with_says_what_to_use():
     app = Tenure("memory://")
     with pytest.raises(TypeError, match=r"async with.*tenure\.blocking"), app:
         pass
@@ -65,7 +65,7 @@ def test_an_empty_url_or_namespace_is_no_default():
         Tenure("memory://", namespace="")
 
 
-async def test_what_is_called_must_be_a_function(app):
+async def test_with_lock_demands_a_function(app):
     with pytest.raises(ConfigError, match="do not call it"):
         await app.with_lock("x", 5, ttl=30)
     with pytest.raises(ConfigError, match="meta"):

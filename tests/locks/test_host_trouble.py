@@ -1,4 +1,4 @@
-"""Trouble in the thread that renews: whatever happens there, a loss is told, and others go on."""
+"""Trouble in the renewal thread: a loss is still reported, and other holds go on."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from tenure.runtime.leases.keeper import Keeper
 from tenure.stores.connect import connect
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.interrupts import INTERRUPTS
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_filter_of_the_programs_own_logging_may_raise(app: Tenure):
 
 
 async def test_a_subscriber_that_hangs_keeps_no_loss_from_its_block(app: Tenure):
-    go_on, told = threading.Event(), []
+    go_on, lost = threading.Event(), []
     app.on_event(lambda _: go_on.wait(30) and None)
     try:
         hold = await app.lock("a", ttl=1).acquire()
@@ -102,14 +102,14 @@ async def test_a_subscriber_that_hangs_keeps_no_loss_from_its_block(app: Tenure)
             async with app.lock("b", ttl=4):
                 await take_away(app, "a")
                 await hold.lost.wait()  # although its event is being told
-                told.append(hold)
+                lost.append(hold)
                 await asyncio.Event().wait()
-        assert told == [hold]
+        assert lost == [hold]
     finally:
         go_on.set()
 
 
-async def test_a_loss_is_told_at_the_deadline_if_the_host_is_stuck(app: Tenure):
+async def test_a_block_is_cancelled_at_the_deadline_if_the_host_is_stuck(app: Tenure):
     go_on = threading.Event()
     try:
         with pytest.raises(LeaseLost, match="renewed in time"):
@@ -122,7 +122,7 @@ async def test_a_loss_is_told_at_the_deadline_if_the_host_is_stuck(app: Tenure):
         go_on.set()
 
 
-def test_a_thread_is_told_at_the_deadline_if_the_host_is_stuck():
+def test_a_thread_sees_its_loss_at_the_deadline_if_the_host_is_stuck():
     go_on = threading.Event()
     with blocking.Tenure("memory://") as app:
         try:
@@ -185,7 +185,7 @@ async def test_the_end_of_the_host_is_reported_and_holds_are_told(app: Tenure, c
         assert hold.is_held
 
 
-async def test_after_the_end_of_the_host_a_loss_is_told_and_the_next_hold_is_kept(
+async def test_after_the_end_of_the_host_a_loss_is_reported_and_the_next_hold_is_kept(
     faults: Faults, tmp_path: Path
 ):
     """The next thread needs a connection of its own."""
@@ -292,7 +292,7 @@ def test_a_host_whose_thread_cannot_start_can_be_tried_again(monkeypatch):
     asyncio.run(use())
 
 
-async def test_who_does_not_wait_for_a_lock_waits_for_a_slow_store(clock: ManualClock):
+async def test_try_acquire_waits_for_a_slow_store(clock: ManualClock):
     """There, only the time-outs of the store count."""
     faults = Faults()
     store = connect("memory://", namespace="test", clock=clock)

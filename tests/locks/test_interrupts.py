@@ -110,7 +110,7 @@ def test_ctrl_c_while_waiting_on_each_store(bench_on_each_store: Bench, row: str
     check_nothing_stays(bench_on_each_store)
 
 
-def test_what_once_was_interrupted_in_runs_with_the_next_call(bench: Bench):
+def test_an_interrupted_once_runs_with_the_next_call(bench: Bench):
     def fail() -> NoReturn:
         sys.exit(3)
 
@@ -119,7 +119,7 @@ def test_what_once_was_interrupted_in_runs_with_the_next_call(bench: Bench):
     assert bench.rival.once("x", lambda: None)
 
 
-def test_a_function_that_raises_stop_iteration_hangs_nobody(bench: Bench):
+def test_a_function_that_raises_stop_iteration_hangs_no_caller(bench: Bench):
     with pytest.raises(RuntimeError, match="StopIteration"):
         bench.app.with_lock("x", lambda: next(iter(())), ttl=TTL)
     with pytest.raises(OnceFailed, match="StopIteration"):

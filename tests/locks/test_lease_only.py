@@ -1,4 +1,4 @@
-"""An app on a store that keeps leases alone: locks work, everything else says what it needs."""
+"""An app on a store that keeps leases only: locks work, other calls name what they need."""
 
 import pytest
 
@@ -42,7 +42,7 @@ async def test_locks_semaphores_elections_and_run_once_work(app: Tenure):
         break
 
 
-async def test_what_needs_jobs_says_which_stores_keep_them(app: Tenure):
+async def test_calls_that_need_jobs_name_stores_that_keep_them(app: Tenure):
     @app.task
     async def send(number: int) -> None: ...
 

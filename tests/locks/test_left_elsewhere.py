@@ -17,7 +17,7 @@ import pytest
 import tenure
 from tenure import AcquireTimeout, ConfigError, LeaseLost, WouldDeadlock, blocking
 from tenure.app import engine_of
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 600
 
@@ -120,17 +120,19 @@ async def test_leaving_a_block_releases_its_own_hold(app, enter_by, enter_in, le
 async def test_blocks_of_one_object_in_one_task_may_end_in_any_order(app):
     shared = app.semaphore("shared", 5)
     first, second = AsyncExitStack(), AsyncExitStack()
-    one = await first.enter_async_context(shared)
-    two = await asyncio.create_task(second.enter_async_context(shared))
+    first_hold = await first.enter_async_context(shared)
+    second_hold = await asyncio.create_task(second.enter_async_context(shared))
     await second.aclose()
-    assert (one.is_held, two.is_held) == (True, False)
-    async with shared as three:
+    assert (first_hold.is_held, second_hold.is_held) == (True, False)
+    async with shared as third_hold:
         await first.aclose()
-        assert (one.is_held, three.is_held) == (False, True)
+        assert (first_hold.is_held, third_hold.is_held) == (False, True)
     assert await app.locks() == []
 
 
-async def test_a_loss_is_told_to_the_task_that_entered_and_where_the_block_is_left(app, clock):
+async def test_a_loss_reaches_the_task_that_entered_and_the_place_where_the_block_is_left(
+    app, clock
+):
     stack, entered = AsyncExitStack(), asyncio.Event()
 
     async def session() -> None:

@@ -123,7 +123,7 @@ async def test_waiting_for_ever_survives_many_renewals_of_the_holder(app, rival,
 
 async def test_a_dead_holders_lock_is_free_after_its_ttl(app, rival, clock):
     hold = await app.lock("dead", ttl=10).acquire()
-    hold._holds.drop(hold._kept)  # nobody renews it any more
+    hold._holds.drop(hold._kept)  # it is not renewed any more
     waiting = asyncio.create_task(rival.lock("dead").acquire())
     await clock.advance(9.9)
     assert not waiting.done()
@@ -153,7 +153,7 @@ async def test_tasks_of_one_process_are_served_in_order_and_are_one_waiter_on_th
     assert served == list(range(20))
 
 
-async def test_a_task_that_would_wait_for_itself_is_told(app):
+async def test_a_task_that_would_wait_for_itself_gets_an_error(app):
     async with app.lock("mine"):
         with pytest.raises(WouldDeadlock, match="'mine'"):
             await app.lock("mine").acquire(wait=1)
@@ -280,7 +280,7 @@ async def test_a_forgotten_hold_is_not_renewed_for_ever(app, clock):
     assert await app.locks() == []
 
 
-async def test_an_unreachable_store_is_an_error_after_one_repeat_for_who_does_not_wait(app, faults):
+async def test_try_acquire_fails_after_one_retry_if_the_store_is_unreachable(app, faults):
     faults.lose_request("acquire", times=100)
     trying = asyncio.create_task(app.lock("down").try_acquire())
     await engine_of(app).store.clock.advance(1)
@@ -289,7 +289,7 @@ async def test_an_unreachable_store_is_an_error_after_one_repeat_for_who_does_no
     assert faults.calls["acquire"] == 2
 
 
-async def test_who_waits_sits_out_a_short_outage(app, faults, clock):
+async def test_a_waiter_survives_a_short_outage(app, faults, clock):
     faults.lose_request("acquire", times=4)
     trying = asyncio.create_task(app.lock("restart", wait=10).acquire())
     await clock.advance(2)
@@ -297,7 +297,7 @@ async def test_who_waits_sits_out_a_short_outage(app, faults, clock):
     await hold.release()
 
 
-async def test_who_waits_gives_up_on_a_long_outage(app, faults, clock):
+async def test_a_waiter_gives_up_on_a_long_outage(app, faults, clock):
     faults.lose_request("acquire", times=10_000)
     trying = asyncio.create_task(app.lock("down", wait=None).acquire())
     await clock.advance(10)

@@ -15,7 +15,7 @@ async def rest(clock) -> None:
 
 
 async def lose(app, clock, hold) -> None:
-    """Let somebody else remove the lease, and wait until the next renewal notices."""
+    """Remove the lease behind its holder's back, and wait until the next renewal notices."""
     await engine_of(app).store.leases.release([hold._kept.lease])
     await clock.advance(10)
 
@@ -135,7 +135,7 @@ async def test_a_loss_at_the_very_end_of_the_block_is_raised_and_cancels_nothing
 
 async def test_the_first_look_after_a_pause_is_honest(app, rival, clock):
     hold = await app.lock("paused", ttl=10).acquire()
-    clock.shift(60)  # the process is stopped: time passes and nobody runs
+    clock.shift(60)  # the process is stopped: time passes and nothing runs
     assert hold.is_lost
     assert hold.expires_in() == 0
     with pytest.raises(LeaseLost):
@@ -236,17 +236,17 @@ async def test_on_lost_raise_lets_the_block_finish(app, clock):
 
 
 async def test_on_lost_function_is_called_once_and_nothing_is_raised(app, clock):
-    told = []
+    lost = []
 
     async def work() -> None:
-        async with app.lock("lost", ttl=10, on_lost=told.append) as hold:
+        async with app.lock("lost", ttl=10, on_lost=lost.append) as hold:
             await engine_of(app).store.leases.release([hold._kept.lease])
             await hold.lost.wait()
 
     task = asyncio.create_task(work())
     await clock.advance(10)
     await task
-    assert [hold.name for hold in told] == ["lost"]
+    assert [hold.name for hold in lost] == ["lost"]
 
 
 async def test_on_lost_ignore_raises_nothing(app, clock):
@@ -260,7 +260,7 @@ async def test_on_lost_ignore_raises_nothing(app, clock):
     await task
 
 
-async def test_a_bare_acquire_cancels_nobody(app, clock):
+async def test_a_lost_bare_acquire_cancels_no_task(app, clock):
     async def work() -> str:
         hold = await app.lock("lost", ttl=10).acquire()
         await engine_of(app).store.leases.release([hold._kept.lease])

@@ -8,7 +8,7 @@ from tenure import StoreUnavailable, Tenure
 from tenure.observe import HoldLost
 from tests.contract.worlds import World
 from tests.rig.proxy import Proxy
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def only_lease(app: Tenure):
@@ -23,7 +23,7 @@ async def test_acquire_gives_the_same_grant(real_app, real_rival, faults, lost):
     async with real_app.lock("x", wait=10) as hold:
         assert (await only_lease(rival)).fence == hold.fence
         assert await rival.lock("x").try_acquire() is None
-    # Nobody is locked out by a grant that got no answer.
+    # A grant without an answer locks no other caller out.
     again = await rival.lock("x").try_acquire()
     assert again is not None
     await again.release()

@@ -36,7 +36,7 @@ def body(clock) -> Body:
     return Body(clock, lasts=5)
 
 
-async def test_it_runs_once(app, rival, clock):
+async def test_a_body_runs_once(app, rival, clock):
     body = Body(clock)
     assert await app.once("backfill", body)
     assert not await app.once("backfill", body)
@@ -53,7 +53,7 @@ async def test_a_new_version_runs_again(app, clock):
 
 
 async def test_callers_at_the_same_time_wait_for_the_one_run(app, rival, clock, body):
-    calls = [asyncio.create_task(one.once("backfill", body)) for one in (app, rival) * 5]
+    calls = [asyncio.create_task(user.once("backfill", body)) for user in (app, rival) * 5]
     await clock.advance(4)
     assert not any(call.done() for call in calls)
     await clock.advance(100)
@@ -61,11 +61,11 @@ async def test_callers_at_the_same_time_wait_for_the_one_run(app, rival, clock, 
     assert body.runs == 1
 
 
-async def test_a_failure_is_told_to_all_who_waited_and_a_later_call_tries_again(
+async def test_a_failure_is_raised_in_all_waiting_calls_and_a_later_call_tries_again(
     app, rival, clock, body
 ):
     body.error = ValueError("no disk")
-    calls = [asyncio.create_task(one.once("backfill", body)) for one in (app, rival) * 3]
+    calls = [asyncio.create_task(user.once("backfill", body)) for user in (app, rival) * 3]
     await clock.advance(10)
     for call in calls:
         with pytest.raises(OnceFailed, match="no disk"):
@@ -161,7 +161,7 @@ async def test_on_every_store(real_app, real_rival):
         ran.append(1)
         await asyncio.sleep(0.05)
 
-    results = await asyncio.gather(*(one.once("it", body) for one in (real_app, rival) * 4))
+    results = await asyncio.gather(*(user.once("it", body) for user in (real_app, rival) * 4))
     assert sorted(results) == [False] * 7 + [True]
     assert ran == [1]
     assert await rival.once("it", body, version="two")

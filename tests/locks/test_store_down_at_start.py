@@ -64,21 +64,21 @@ async def test_the_service_starts_and_the_first_success_opens_the_store(service:
     assert app.is_ready
     async with app.lock("x"):
         assert len(await app.locks()) == 1
-    told = [event for event in service.events if isinstance(event, StoreFailing | StoreRestored)]
-    assert [type(event) for event in told] == [StoreFailing, StoreRestored]
-    assert told[0].call == "open"
+    events = [event for event in service.events if isinstance(event, StoreFailing | StoreRestored)]
+    assert [type(event) for event in events] == [StoreFailing, StoreRestored]
+    assert events[0].call == "open"
 
 
-async def test_every_run_without_the_lock_is_told(
+async def test_every_run_without_the_lock_is_reported(
     service: Service, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.WARNING, logger="tenure")
     for number in range(3):
         outcome = await service.app.with_lock("cron", lambda: "done", ttl=60, on_unavailable="run")
         assert (outcome.unlocked, outcome.value, bool(outcome)) == (True, "done", False)
-        told = [event for event in service.events if isinstance(event, RanUnlocked)]
-        assert len(told) == number + 1
-    assert told[0].name == "cron"
+        events = [event for event in service.events if isinstance(event, RanUnlocked)]
+        assert len(events) == number + 1
+    assert events[0].name == "cron"
     records = [record for record in caplog.records if "without the lock" in record.getMessage()]
     assert [record.levelno for record in records] == [logging.WARNING] * 3
     assert (await service.app.with_lock("cron", int, ttl=60, on_unavailable="skip")).skipped
@@ -89,7 +89,7 @@ async def test_every_run_without_the_lock_is_told(
     assert len([event for event in service.events if isinstance(event, RanUnlocked)]) == 3
 
 
-async def test_an_outage_later_is_told_in_the_same_way(
+async def test_a_later_outage_is_reported_in_the_same_way(
     app: Tenure, faults: Faults, clock: ManualClock
 ):
     events: list[Event] = []
@@ -229,7 +229,7 @@ async def test_run_worker_waits_by_itself_unless_told_otherwise(clock: ManualClo
         await Service(clock, connect="eager").app.run_worker()
 
 
-async def test_a_store_that_turns_out_to_be_unusable_is_told_and_ends_workers(
+async def test_a_store_that_turns_out_to_be_unusable_is_reported_and_ends_workers(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.ERROR, logger="tenure")
@@ -265,7 +265,7 @@ async def test_closing_ends_the_attempts(service: Service):
 
 
 @pytest.mark.parametrize("first", ["open", "close"])
-async def test_it_goes_on_after_its_loop_was_closed(first: str):
+async def test_a_lazy_app_works_on_after_its_loop_was_closed(first: str):
     faults = Faults()
     faults.lose_request("open", MANY)
     store = connect("memory://", namespace="test", clock=SystemClock())

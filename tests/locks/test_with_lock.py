@@ -1,4 +1,4 @@
-"""`with_lock`: run if free, and say what happened."""
+"""`with_lock`: runs the function if the lock is free, and returns the outcome."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ from tenure.app import engine_of
 from tests.rig.interrupts import INTERRUPTS
 
 
-async def test_it_runs_and_returns_the_value(app):
+async def test_with_lock_runs_the_function_and_returns_its_value(app):
     async def add(a: int, b: int) -> int:
         return a + b
 
@@ -40,7 +40,7 @@ async def test_taken_is_a_skip_at_once(app, rival):
     assert ran == []
 
 
-async def test_what_the_function_raises_is_raised_and_the_lock_released(app):
+async def test_an_error_of_the_function_is_raised_and_the_lock_released(app):
     async def fail() -> None:
         raise KeyError("mine")
 
@@ -114,7 +114,7 @@ async def test_an_interrupt_of_the_function_is_raised_and_the_lock_released(app,
     assert await app.locks() == []
 
 
-async def test_a_plain_function_that_raises_stop_iteration_hangs_nobody(app):
+async def test_a_plain_function_that_raises_stop_iteration_hangs_no_caller(app):
     with pytest.raises(RuntimeError, match="StopIteration"):
         await app.with_lock("fails", lambda: next(iter(())), ttl=60)
     with pytest.raises(OnceFailed, match="StopIteration"):

@@ -1,4 +1,4 @@
-"""A whole run: bring up to date what is known of the tests, then try one mutant after the other."""
+"""A whole run: update the map from tests to code, then try one mutant after the other."""
 
 from __future__ import annotations
 

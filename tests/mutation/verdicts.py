@@ -1,4 +1,4 @@
-"""What became of each mutant: lines of JSON that a run can go on from, and the final report."""
+"""The verdict about each mutant: lines of JSON that a run can resume from, and the final report."""
 
 from __future__ import annotations
 

@@ -84,6 +84,16 @@ def test_each_bug_applies():
     assert not stale, "\n".join(stale)
 
 
+def test_each_bug_names_a_test_that_exists():
+    missing = []
+    for bug in BUGS:
+        path, *names = re.sub(r"\[.*", "", bug.heading("Caught by")).split("::")
+        text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).is_file() else ""
+        if not all(re.search(rf"\b(def|class) {name}\b", text) for name in names) or not text:
+            missing.append(f"{bug.path.name}: {'::'.join([path, *names])}")
+    assert not missing, "\n".join(missing)
+
+
 def test_each_promise_has_its_own_bug():
     assert BUGS
     breaks = [bug.heading("Breaks") for bug in BUGS]

@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 
 from tenure import AttemptOver, Backoff, Task, Tenure, current_job
 from tests.process.doomed import die
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _SQLITE = "sqlite:///"
 _LOOK_EVERY = 0.02
@@ -40,7 +40,7 @@ class Accounts:
         self.book_later = app.task(self._book_later, name="book_later", retry=None)
 
     async def _book(self) -> int:
-        """Write one line, at a moment that nobody knows beforehand."""
+        """Write one line, at a random moment."""
         job, chance = current_job(), random.Random()
         await asyncio.sleep(chance.uniform(0, 0.1))
         async with connected(self.url) as connection, job.transaction(connection) as done:

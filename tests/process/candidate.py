@@ -5,7 +5,7 @@ import sys
 
 from tenure import Tenure
 from tests.process.orders import boot
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 async def main(url: str, namespace: str, ttl: str) -> None:

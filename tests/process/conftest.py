@@ -1,4 +1,4 @@
-"""Where tests with several processes live: on every store that more than one process can see."""
+"""Fixtures for tests with several processes, on every store that processes can share."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -103,9 +103,13 @@ async def shops_with_servers(
     request: pytest.FixtureRequest, namespace: str, fleet: Fleet, tmp_path: Path
 ) -> AsyncIterator[list[Workshop]]:
     """A workshop on every store with a server, which is the test's own to kill and restart."""
-    chosen = [one for one in ("redis", "postgres") if one in chosen_families(request.config)]
+    chosen = [
+        family for family in ("redis", "postgres") if family in chosen_families(request.config)
+    ]
     servers = {family: _own_server(request, family) for family in chosen}
-    sites = [Site(one, servers[one].url, namespace, fleet, has_outages=True) for one in chosen]
+    sites = [
+        Site(family, servers[family].url, namespace, fleet, has_outages=True) for family in chosen
+    ]
     async with AsyncExitStack() as stack:
         yield [
             await stack.enter_async_context(opened(site, tmp_path, servers[site.family]))

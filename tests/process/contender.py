@@ -15,7 +15,7 @@ from tenure.locks.lock import Semaphore
 from tests.process.ledger import Count, Counter, Ledger
 from tests.process.orders import hearing
 from tests.process.sink import FencedSink
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 def parsed() -> argparse.Namespace:
@@ -95,8 +95,8 @@ async def main() -> None:
         contender = Contender(app, options)
         tell("ready")
         await hear()
-        told = asyncio.ensure_future(hear())
-        while not told.done():
+        end = asyncio.ensure_future(hear())
+        while not end.done():
             await contender.once()
         tell("finished", outages=contender.outages)
 

@@ -12,9 +12,9 @@ from tests.process.orders import boot
 from tests.process.site import Site
 from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
-# Rare enough for something to happen in between: whoever waits behind a dead one waits for it.
+# Rare enough for something to happen in between: a waiter behind a dead process waits for it.
 PAUSE_BETWEEN_KILLS = (1.0, 2.5)
 
 
@@ -76,7 +76,7 @@ class Crowd:
         safe = self._first[:2]
         while (pause := random.uniform(*PAUSE_BETWEEN_KILLS)) < until - boot():
             await asyncio.sleep(pause)
-            victim = random.choice([one for one in self.alive if one not in safe])
+            victim = random.choice([member for member in self.alive if member not in safe])
             victim.killed = boot()
             await asyncio.to_thread(victim.child.kill)
             self._enlist().child.send("go")
@@ -88,7 +88,7 @@ class Crowd:
 
         def works_on(member: Contender) -> bool:
             assert member.child.running, member.child.story()
-            return any(one.start > now and one.end for one in member.sections())
+            return any(section.start > now and section.end for section in member.sections())
 
         for member in self.alive:
             name = member.ledger.stem

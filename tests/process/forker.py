@@ -7,7 +7,7 @@ import traceback
 from contextlib import suppress
 
 from tenure import Hold, LeaseLost, StoreError, Tenure
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 async def main(url: str, namespace: str, ttl: str, children: str) -> None:

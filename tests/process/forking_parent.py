@@ -10,7 +10,7 @@ import sys
 
 from tenure import JobNotFound, StoreUnavailable
 from tenure.blocking import Tenure
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 MISSING = "01890000-0000-7000-8000-000000000000"
 

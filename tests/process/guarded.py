@@ -13,7 +13,7 @@ import asyncpg
 
 from tenure import Hold, LeaseLost, Tenure
 from tests.process.orders import hearing
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 async def main(url: str, namespace: str, name: str, ttl: str, table: str) -> None:

@@ -1,4 +1,4 @@
-"""What must be true of the sections that contenders wrote down, whoever was killed meanwhile."""
+"""What must be true of the sections that contenders wrote down, although some were killed."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -10,7 +10,9 @@ def check_one_at_a_time(sections: Iterable[Section]) -> None:
     """No section begins before the one before it has ended; one that was lost may overlap."""
     ordered = sorted(sections, key=lambda section: section.start)
     overlapping = [
-        (one, other) for one, other in pairwise(ordered) if not one.lost and other.start < _end(one)
+        (section, other)
+        for section, other in pairwise(ordered)
+        if not section.lost and other.start < _end(section)
     ]
     assert not overlapping
 
@@ -18,7 +20,9 @@ def check_one_at_a_time(sections: Iterable[Section]) -> None:
 def check_fences_rise(sections: Iterable[Section]) -> None:
     """In the order of the sections their fences rise, and none comes twice."""
     ordered = sorted(sections, key=lambda section: section.start)
-    falling = [(one, other) for one, other in pairwise(ordered) if one.fence >= other.fence]
+    falling = [
+        (section, other) for section, other in pairwise(ordered) if section.fence >= other.fence
+    ]
     assert not falling
 
 
@@ -29,10 +33,14 @@ def check_counted(sections: Sequence[Section], final: Count) -> None:
     names its last writer, so whoever came next, or the end, shows whether the write was there.
     """
     seen = {section.saw.fence for section in sections} | {final.fence}
-    written = [one for one in _by_grant(sections) if one.end is not None or one.fence in seen]
-    left_behind = [Count(one.saw.value + 1, one.fence) for one in written]
+    written = [
+        section
+        for section in _by_grant(sections)
+        if section.end is not None or section.fence in seen
+    ]
+    left_behind = [Count(section.saw.value + 1, section.fence) for section in written]
     assert final.value == len(written)
-    assert [*(one.saw for one in written), final] == [Count(0, 0), *left_behind]
+    assert [*(section.saw for section in written), final] == [Count(0, 0), *left_behind]
 
 
 def most_at_once(sections: Iterable[Section]) -> int:

@@ -1,4 +1,4 @@
-"""Holds a lock as it is told to: python -m tests.process.holder URL NAMESPACE LOCK TTL
+"""Holds a lock on orders of the test: python -m tests.process.holder URL NAMESPACE LOCK TTL
 
 acquire         wait for the lock and hold it; meanwhile:
     sleep N     block the event loop for N seconds in a system call
@@ -17,7 +17,7 @@ from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock
 from tests.process.orders import Orders, boot, hearing
 from tests.process.sink import FencedSink
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 async def main(url: str, namespace: str, name: str, ttl: str) -> None:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from tenure import Tenure, current_job
 from tenure.http import AsyncRouter
 from tests.process.job_ledger import JobLedger
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 TTL = 1.5
 

@@ -1,4 +1,4 @@
-"""What handlers and producers of jobs leave behind, outside the store.
+"""The records that handlers and producers of jobs keep outside the store.
 
 Each line goes to the file in one write of its own, so a SIGKILL loses nothing that was written
 before it: only a crash of the whole machine needs fsync.

@@ -13,7 +13,7 @@ from tenure import StoreUnavailable, Tenure
 from tests.process.job_ledger import JobLedger
 from tests.process.job_tasks import Tasks
 from tests.process.orders import hearing
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _AT_ONCE = (1, 1, 1, 4)
 _PAUSE = 0.02
@@ -27,12 +27,12 @@ async def main(url: str, namespace: str, path: str, first: str) -> None:
     numbers = count(int(first))
     async with app, hearing() as hear:
         tell("ready")
-        told = asyncio.ensure_future(hear())
+        end = asyncio.ensure_future(hear())
         for turn in count():
-            if told.done():
+            if end.done():
                 break
-            some = list(islice(numbers, _AT_ONCE[turn % len(_AT_ONCE)]))
-            await offer(app, tasks, ledger, some)
+            batch = list(islice(numbers, _AT_ONCE[turn % len(_AT_ONCE)]))
+            await offer(app, tasks, ledger, batch)
             await asyncio.sleep(_PAUSE)
     tell("finished")
 

@@ -1,4 +1,4 @@
-"""The tasks of the tests with worker processes; what they do is in the ledger of the test."""
+"""The tasks of the tests with worker processes; each writes what it does to the test's ledger."""
 
 import asyncio
 import ctypes
@@ -26,7 +26,7 @@ def compute(gate: str) -> int:
 
 
 class Tasks:
-    """The same tasks for whoever enqueues and whoever works."""
+    """The same tasks for producers and workers."""
 
     def __init__(self, app: Tenure, ledger: JobLedger) -> None:
         self._ledger = ledger
@@ -123,7 +123,7 @@ class Tasks:
         return os.getpid()
 
     async def _devour(self) -> None:
-        """Take memory until somebody ends it."""
+        """Take memory until the process is killed."""
         with self._noted():
             while True:
                 self._leaked.append(os.urandom(1000) * 10_000)

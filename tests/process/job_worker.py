@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from tenure import Tenure
 from tests.process.job_ledger import JobLedger
 from tests.process.job_tasks import Tasks
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 
 def parsed() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""What contenders leave behind, outside the store: who was inside when, and what it changed.
+"""The records that contenders keep outside the store: when each was inside, and what it wrote.
 
 Everything goes to the file in one write of its own, so a SIGKILL loses nothing that was written
 before it: only a crash of the whole machine needs fsync.
@@ -73,7 +73,7 @@ class Counter:
         return Count(int(value), int(fence))
 
     def write(self, count: Count) -> None:
-        # One write of one length: whoever is killed has written all of it or nothing.
+        # One write of one length: a killed process has written all of it or nothing.
         os.pwrite(self._file, b"%19d %19d\n" % count, 0)
 
 

@@ -12,7 +12,7 @@ from tenure import LeaseLost, Tenure
 from tenure.locks.hold import Hold
 from tests.process.orders import boot
 from tests.process.sink import FencedSink
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 LOOKS_FOR_AT_MOST = 60.0
 
@@ -48,7 +48,7 @@ def first_look_after_pause(hold: Hold, pause: float) -> bool | None:
 
 
 async def notice_cancellation(facts: dict[str, object]) -> None:
-    """Wait to be cancelled; whoever is not leaves no trace of it in the facts."""
+    """Wait to be cancelled; without a cancellation the facts have no trace of it."""
     try:
         await asyncio.sleep(10)
     except asyncio.CancelledError:

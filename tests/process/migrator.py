@@ -11,7 +11,7 @@ from pathlib import Path
 from tenure import Tenure
 from tests.process.doomed import die, doomed
 from tests.process.orders import boot, hearing
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 TTL = 1.0
 

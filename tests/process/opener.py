@@ -9,7 +9,7 @@ import time
 
 from tenure import Tenure
 from tests.process.orders import boot
-from tests.rig.telling import hear, tell
+from tests.rig.stdio import hear, tell
 
 
 def main(url: str, namespace: str) -> None:

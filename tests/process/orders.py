@@ -1,4 +1,4 @@
-"""What the child programs share: orders from the test, and the clock of all processes."""
+"""Shared by the child programs: orders from the test, and the clock of all processes."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A place outside the store that is written to under a fence, as users are told to build it."""
+"""A resource outside the store that checks fences, built as the docs recommend."""
 
 import fcntl
 import json

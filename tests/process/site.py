@@ -1,4 +1,4 @@
-"""The place of a test with several processes: one store, and everybody on it."""
+"""The setting of a test with several processes: one store and all processes that use it."""
 
 import asyncio
 import sqlite3
@@ -12,7 +12,7 @@ from tenure.errors import StoreUnavailable
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.spawn import alive, stands_still
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 # What a loaded machine may add to the end of a lease before a listing shows it.
 LISTING_SLACK = 1.0
@@ -57,8 +57,8 @@ class Site:
             child.kill()
         left = [child.pid for child in self.fleet.children if alive(child.pid)]
         assert not left, f"still alive: {left}"
-        told = [event for child in self.fleet.children for event in child.events]
-        outages = [event for event in told if event["kind"] == "unavailable"]
+        events = [event for child in self.fleet.children for event in child.events]
+        outages = [event for event in events if event["kind"] == "unavailable"]
         assert self.has_outages or not outages, outages
         async with self.app() as app:
             leases = await listed(app)

@@ -1,6 +1,6 @@
 from tests.process.site import Site, listed
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 TTL = 2.0  # short, and still four times what a loaded machine takes for a renewal
 WAYS = ("sleep", "spin")

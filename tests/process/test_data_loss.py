@@ -1,4 +1,4 @@
-"""A store that comes back without its data is reported as such: once, loudly, with what is gone."""
+"""A store that comes back without its data is reported once, as an error, with what is gone."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from tenure.observe import DataLost, Event, HoldLost, ReplicaLost
 from tenure.stores.connect import connect
 from tests.rig.endings import leave
 from tests.rig.fixtures import PrivatePostgres, PrivateValkey
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 WAYS = ("sqlite", "redis-restarted", "redis-flushed", "postgres")
 
@@ -105,7 +105,7 @@ def of_kind(seen: list[Event], kind: type) -> list:
 
 
 @pytest.mark.timeout(120)
-async def test_a_loss_is_told_once_with_what_is_gone(app, place, seen, caplog):
+async def test_a_data_loss_is_reported_once_with_what_is_gone(app, place, seen, caplog):
     started = asyncio.Queue()
 
     @app.task
@@ -133,9 +133,11 @@ async def test_a_loss_is_told_once_with_what_is_gone(app, place, seen, caplog):
             await again.result(timeout=30)
     assert len(of_kind(seen, DataLost)) == 2
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    told = [record.getMessage() for record in errors if "has lost its data" in record.getMessage()]
-    assert len(told) == 2
-    assert all("invoice:42" in line for line in told)
+    messages = [
+        record.getMessage() for record in errors if "has lost its data" in record.getMessage()
+    ]
+    assert len(messages) == 2
+    assert all("invoice:42" in line for line in messages)
 
 
 @pytest.mark.timeout(120)
@@ -169,10 +171,10 @@ async def test_after_a_loss_programs_that_only_check_the_format_can_open_the_sto
 async def test_two_apps_of_a_process_tell_it_once(app, place, seen):
     async with Tenure(place.url, replica_ttl=1, grace=0) as other:
         other.on_event(seen.append)
-        async with app.worker() as one, other.worker() as two:
+        async with app.worker() as worker, other.worker() as other_worker:
             # The store knows a replica before its worker does. One that is still joining when the
             # data is gone joins the new data, and has lost nothing.
-            await asyncio.gather(one.ready(), two.ready())
+            await asyncio.gather(worker.ready(), other_worker.ready())
             await place.empty()
             await wait_until_async(lambda: len(of_kind(seen, ReplicaLost)) == 2, timeout=60)
             datas = [engine_of(each).services().host.data for each in (app, other)]
@@ -181,7 +183,7 @@ async def test_two_apps_of_a_process_tell_it_once(app, place, seen):
 
 
 @pytest.mark.timeout(120)
-async def test_what_was_taken_away_from_one_process_is_no_loss_of_data(app, place, seen):
+async def test_a_process_that_loses_its_lease_and_replica_reports_no_data_loss(app, place, seen):
     store = connect(place.url, namespace=engine_of(app).store.namespace, clock=SystemClock())
     await store.open()
     async with app.worker():

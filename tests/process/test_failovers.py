@@ -1,4 +1,4 @@
-"""The primary is replaced: behind Sentinel and in a cluster everybody goes on by itself."""
+"""The primary is replaced: behind Sentinel and in a cluster all clients reconnect by themselves."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(find_valkey() is None, reason="no Valkey")
 
 
 @pytest.mark.parametrize(
-    ("kind", "blows", "told"),
+    ("kind", "blows", "topology"),
     [
         (SentinelGroup, ("kill", "cut off"), "with 2 replicas and 3 sentinels"),
         (ClusterGroup, ("pause", "cut off"), "cluster of 6 nodes: slot"),
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.skipif(find_valkey() is None, reason="no Valkey")
     ids=["sentinel", "cluster"],
 )
 async def test_fail_overs_cost_at_most_the_tail(
-    kind: type[Group], blows: tuple[Blow, ...], told: str, tmp_path: Path
+    kind: type[Group], blows: tuple[Blow, ...], topology: str, tmp_path: Path
 ):
     tally = Tally(kind.__name__)
     with kind() as group:
         store = RedisStore(group.url, namespace="chaos", clock=SystemClock())
         findings = {finding.subject: finding for finding in await store.examine()}
-        assert told in findings["topology"].detail
+        assert topology in findings["topology"].detail
         assert str(group.primary("chaos").port) in findings["topology"].detail
         assert findings["grade"].detail.startswith("C, ")
         await storm(group, BLOWS if SIZE.name == "soak" else blows, tally, tmp_path)

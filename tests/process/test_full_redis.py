@@ -1,4 +1,4 @@
-"""A Redis server that is full: callers are told, workers work off what is there, locks are kept."""
+"""A full Redis server: callers get errors, workers finish the backlog, locks are kept."""
 
 import asyncio
 
@@ -49,10 +49,10 @@ async def test_a_full_server_keeps_its_locks_and_its_backlog_is_worked_off(
     await asyncio.to_thread(lost.kill)
 
     async def is_recovered() -> bool:
-        return [one.meta["pid"] for one in await shop.app.replicas()] == [str(left.pid)]
+        return [replica.meta["pid"] for replica in await shop.app.replicas()] == [str(left.pid)]
 
     await shop.until(is_recovered, "the dead worker is forgotten")
-    assert not [one for one in holder.events if one["kind"] == "lost"]
+    assert not [event for event in holder.events if event["kind"] == "lost"]
     for worker in workers:
         assert "store failing" not in worker.stderr, worker.story()
 

@@ -1,4 +1,4 @@
-"""The judges of the storms: each of them must be able to find somebody guilty."""
+"""The judges of the storms: each of them must be able to find a violation."""
 
 import pytest
 
@@ -10,10 +10,10 @@ from tests.process.history import (
 )
 from tests.process.ledger import Count, Section
 
-NOBODY = Count(0, 0)
+NO_WRITE = Count(0, 0)
 
 
-def section(fence: int, start: float, end: float | None, saw: Count = NOBODY, **more) -> Section:
+def section(fence: int, start: float, end: float | None, saw: Count = NO_WRITE, **more) -> Section:
     return Section("somebody", "storm", fence, start, saw, end, **more)
 
 

@@ -1,4 +1,4 @@
-"""Endpoints of real services: what was accepted is there, once, whatever dies meanwhile."""
+"""Endpoints of real services: an accepted job exists exactly once, whichever process dies."""
 
 import asyncio
 import signal
@@ -16,7 +16,7 @@ from tests.process.site import Site
 from tests.rig.processes import Child
 from tests.rig.servers import free_port
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 CLIENTS = 5
 POSTS = max(10, SIZE.jobs // 25)
@@ -81,7 +81,7 @@ async def posting(service: Service) -> AsyncIterator[dict[int, set[str]]]:
                 await asyncio.sleep(0.002)
 
     async def insist(line: httpx2.AsyncClient, number: int) -> set[str]:
-        found: set[str] = set()
+        locations: set[str] = set()
         for port in cycle(service.ports):
             try:
                 answer = await line.post(
@@ -93,16 +93,16 @@ async def posting(service: Service) -> AsyncIterator[dict[int, set[str]]]:
                 await asyncio.sleep(0.02)
                 continue
             if answer.status_code == 202:
-                found.add(answer.headers["location"])
+                locations.add(answer.headers["location"])
                 # Every fifth answer is taken for lost, until it is plain that it was not the first.
                 if number % 5 or answer.headers.get("idempotency-replayed"):
-                    return found
+                    return locations
             else:
                 assert answer.status_code == 503, answer.text
                 await asyncio.sleep(0.02)
         raise AssertionError
 
-    clients = asyncio.gather(*(client(one * POSTS) for one in range(CLIENTS)))
+    clients = asyncio.gather(*(client(index * POSTS) for index in range(CLIENTS)))
     try:
         yield addresses
     finally:
@@ -111,14 +111,16 @@ async def posting(service: Service) -> AsyncIterator[dict[int, set[str]]]:
 
 async def during(addresses: dict[int, set[str]], part: float, act: Callable[[], object]) -> None:
     """Do something once a part of all is accepted."""
-    wanted = int(part * CLIENTS * POSTS)
-    await wait_until_async(lambda: len(addresses) >= wanted, 3 * SIZE.patience, f"{wanted} posts")
+    threshold = int(part * CLIENTS * POSTS)
+    await wait_until_async(
+        lambda: len(addresses) >= threshold, 3 * SIZE.patience, f"{threshold} posts"
+    )
     await asyncio.to_thread(act)
 
 
 async def settled(service: Service, addresses: dict[int, set[str]]) -> Counter[int]:
     """Return how often each number ran, when all is done and every one has one job and result."""
-    assert {len(one) for one in addresses.values()} == {1}, "two jobs for one key"
+    assert {len(jobs) for jobs in addresses.values()} == {1}, "two jobs for one key"
     async with service.site.app() as app:
 
         async def is_done() -> bool:
@@ -132,7 +134,7 @@ async def settled(service: Service, addresses: dict[int, set[str]]) -> Counter[i
             if cursor is None:
                 break
     stored = {f"/rows/jobs/{job.id}" for job in jobs}
-    assert stored == {one for found in addresses.values() for one in found}
+    assert stored == {address for jobs in addresses.values() for address in jobs}
     assert {job.state for job in jobs} == {"succeeded"}
     await results_are_right(service, addresses)
     return Counter(line.number for line in service.ledger.read("ran"))

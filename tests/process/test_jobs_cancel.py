@@ -26,20 +26,20 @@ async def cancelled_soon(shop: Workshop) -> None:
     while not took or (min(took) > within and len(took) < ROUNDS):
         job = await shop.tasks.nap.enqueue(3600)
         await shop.written("began", job, left_alone)
-        asked = boot()
+        requested = boot()
         assert await job.cancel("enough")
         await shop.finished(job)
         assert (job.state, job.reason, job.attempt) == ("cancelled", "enough", 1)
         [stopped] = shop.lines("stopped", job)
         assert stopped.detail == "cancelled"
-        took.append(stopped.boot - asked)
+        took.append(stopped.boot - requested)
     assert min(took) <= within, f"{shop.site.family}: {took}"
     gate.touch()
     await shop.finished(left_alone)
     assert left_alone.state == "succeeded"
 
 
-async def test_of_a_cancel_and_an_end_at_the_same_time_one_wins(shops: list[Workshop]):
+async def test_a_cancel_that_races_with_the_end_of_a_job_has_one_winner(shops: list[Workshop]):
     await on_each(shops, racing)
 
 
@@ -53,9 +53,9 @@ async def racing(shop: Workshop) -> None:
         await asyncio.sleep(random.uniform(0.0, 0.3))
         return await job.cancel()
 
-    wanted = await asyncio.gather(*map(cancel, jobs))
+    answers = await asyncio.gather(*map(cancel, jobs))
     await shop.finished(*jobs)
-    for job, in_time in zip(jobs, wanted, strict=True):
+    for job, in_time in zip(jobs, answers, strict=True):
         ended = len(shop.lines("ended", job))
         assert (job.state, ended) in (("succeeded", 1), ("cancelled", 0))
         assert in_time or job.state == "succeeded"

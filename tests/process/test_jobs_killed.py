@@ -54,10 +54,10 @@ async def takeover(
     await shop.finished(*jobs)
     for job in jobs:
         assert (job.state, job.attempt, job.losses, job.failures) == ("succeeded", 2, 1, 0)
-        assert [one.outcome for one in job.history] == ["lost", "succeeded"]
+        assert [attempt.outcome for attempt in job.history] == ["lost", "succeeded"]
         assert await job.result() == heir.pid
-    told = await shop.heard(heir, "JobsRecovered", lambda one: jobs[0].id in one["waiting"])
-    assert told["failed"] == told["cancelled"] == told["unreadable"] == []
+    recovery = await shop.heard(heir, "JobsRecovered", lambda event: jobs[0].id in event["waiting"])
+    assert recovery["failed"] == recovery["cancelled"] == recovery["unreadable"] == []
     return heir, max(line.boot for line in again) - killed
 
 
@@ -99,7 +99,7 @@ async def poisoned(shop: Workshop) -> None:
 
     async def failed_for_good() -> bool:
         nonlocal deaths
-        for worker in [one for one in workers if not one.running]:
+        for worker in [worker for worker in workers if not worker.running]:
             deaths += 1
             assert worker.wait() == 3, worker.story()
             workers.remove(worker)

@@ -1,4 +1,4 @@
-"""Workers among many jobs that have finished or are not due: nobody notices them."""
+"""Many finished and delayed jobs do not slow workers down."""
 
 from tenure.app import engine_of
 from tenure.core.ids import job_id

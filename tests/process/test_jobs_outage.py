@@ -104,7 +104,7 @@ async def test_workers_go_on_with_a_store_that_has_forgotten_all(server: Valkey,
     job = await shop.tasks.stay.enqueue(str(shop.gate()))
     [began] = await shop.written("began", job)
     await asyncio.to_thread(server.restart, empty=True)
-    # It was taken from under its handler, which nobody but the store may say.
+    # It was taken from its handler, and only the store may say so.
     [stopped] = await shop.written("stopped", job)
     assert (stopped.fence, stopped.detail) == (began.fence, "taken over")
     await shop.joined(*workers)

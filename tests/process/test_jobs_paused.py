@@ -10,7 +10,7 @@ from tests.process.workshop import Workshop, on_each
 TTL = 1.0
 
 
-async def test_what_a_paused_worker_ends_later_is_refused(shops: list[Workshop]):
+async def test_the_store_refuses_results_that_a_paused_worker_settles_late(shops: list[Workshop]):
     await on_each(shops, paused)
 
 
@@ -34,7 +34,7 @@ async def paused(shop: Workshop) -> None:
 
     await shop.heard(old, "ReplicaLost")
     # Its thread knows nothing and comes to its end; what it says then is refused.
-    refused = await shop.heard(old, "AttemptLost", lambda one: one["job"] == in_thread.id)
+    refused = await shop.heard(old, "AttemptLost", lambda event: event["job"] == in_thread.id)
     assert refused["fence"] == stale[in_thread.id]
     await shop.written("ended", in_thread, pid=old.pid)
     # The other one was cancelled, or was as quick as the news and is refused as well.
@@ -50,7 +50,7 @@ async def paused(shop: Workshop) -> None:
         assert (job.state, job.attempt, job.losses, job.failures) == ("succeeded", 2, 1, 0)
         assert await job.result() == heir.pid
     # What the heir still runs has not ended, though it has where it was taken away.
-    refused = await shop.heard(old, "AttemptLost", lambda one: one["job"] == slow.id)
+    refused = await shop.heard(old, "AttemptLost", lambda event: event["job"] == slow.id)
     assert refused["fence"] == stale[slow.id]
     await slow.refresh()
     assert (slow.state, slow.attempt) == ("running", 2)

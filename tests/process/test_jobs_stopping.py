@@ -1,4 +1,4 @@
-"""Workers that are told to stop: nothing is lost, nothing is charged, nobody waits for it."""
+"""Workers that are told to stop: no job is lost, charged or kept waiting."""
 
 import asyncio
 import signal
@@ -16,7 +16,9 @@ ROUNDS = 3
 LONG_GRACE = 300.0
 
 
-async def test_what_a_stopped_worker_cannot_finish_runs_at_once_elsewhere(shops: list[Workshop]):
+async def test_jobs_that_a_stopped_worker_cannot_finish_run_elsewhere_at_once(
+    shops: list[Workshop],
+):
     await on_each(shops, stopped_under_load)
 
 
@@ -39,7 +41,9 @@ async def stopped_under_load(shop: Workshop) -> None:
     waited = [line.boot - stop.boot for line, stop in zip(again, stopped, strict=True)]
     assert min(waited) < AT_ONCE, f"{shop.site.family}: {waited}"
     check_nothing_charged(shop, *long, *short)
-    assert [one.meta["pid"] for one in await shop.app.replicas()].count(str(leaving.pid)) == 0
+    assert [replica.meta["pid"] for replica in await shop.app.replicas()].count(
+        str(leaving.pid)
+    ) == 0
 
 
 async def test_rolling_restarts_lose_and_repeat_nothing(shops: list[Workshop]):

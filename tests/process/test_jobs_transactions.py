@@ -17,7 +17,7 @@ from tests.process.site import Site
 from tests.process.test_paused_process import stop_between_writes
 from tests.rig.processes import Child, Event, Fleet
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 WORKERS = 2
 STRIKES = 2 if SIZE.name == "short" else 100
@@ -98,7 +98,7 @@ async def everywhere(
         yield run
 
 
-async def told(child: Child, kind: str) -> Event:
+async def next_event(child: Child, kind: str) -> Event:
     """Return the next event of a kind, and let the other database go on meanwhile."""
     return await asyncio.to_thread(child.expect, kind, SIZE.patience)
 
@@ -106,9 +106,9 @@ async def told(child: Child, kind: str) -> Event:
 async def test_a_job_lives_or_dies_with_the_commit_of_its_producer(everywhere):
     async def scenario(books: Books) -> None:
         before, after = books.start("order", "before"), books.start("order", "after")
-        never = (await told(before, "enqueued"))["job"]
-        job_id = (await told(after, "enqueued"))["job"]
-        assert [await asyncio.to_thread(one.wait) for one in (before, after)] == [-9, -9]
+        never = (await next_event(before, "enqueued"))["job"]
+        job_id = (await next_event(after, "enqueued"))["job"]
+        assert [await asyncio.to_thread(child.wait) for child in (before, after)] == [-9, -9]
         assert await books.lines() == ["order"]
         assert [job.id for job in await books.app.jobs()] == [job_id] != [never]
         job = await books.app.job(job_id)
@@ -124,14 +124,14 @@ async def test_an_attempt_that_was_paused_cannot_write_after_its_successor(every
     async def scenario(books: Books) -> None:
         old = books.start("work")
         job = await books.tasks.book_later.enqueue(str(books.gate))
-        await told(old, "began")
+        await next_event(old, "began")
         heir = books.start("work")
         await wait_until_async(lambda: work_together(books, 2), SIZE.patience)
         await asyncio.to_thread(stop_between_writes, old, books.site)
-        assert (await told(heir, "began"))["attempt"] == 2
+        assert (await next_event(heir, "began"))["attempt"] == 2
         books.gate.with_name(f"{books.gate.name}-1").touch()
         old.cont()  # its thread knows nothing; the successor has not written yet
-        assert (await told(old, "refused"))["attempt"] == 1
+        assert (await next_event(old, "refused"))["attempt"] == 1
         assert await books.lines() == []
         books.gate.with_name(f"{books.gate.name}-2").touch()
         await books.finished(job)
@@ -160,7 +160,7 @@ async def test_effects_happen_once_while_workers_are_killed_and_paused(everywher
 
 async def busiest(books: Books, workers: list[Child]) -> Child | None:
     """Return the worker with the most jobs in hand, if one has any."""
-    held = {one.meta["pid"]: one.held for one in await books.app.replicas()}
+    held = {replica.meta["pid"]: replica.held for replica in await books.app.replicas()}
     first = max(workers, key=lambda worker: held.get(str(worker.pid), 0))
     return first if held.get(str(first.pid), 0) > 1 else None
 

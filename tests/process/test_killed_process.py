@@ -1,7 +1,7 @@
 from tests.process.orders import boot
 from tests.process.site import Site, listed, until_waiting
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 TTL = 2.0
 AT_ONCE = 3

@@ -16,7 +16,7 @@ import pytest
 
 from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "layout.md").read_text("utf-8")
 ANN = {"X-User": "ann"}
@@ -31,9 +31,9 @@ def commands() -> list[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def start(fleet: Fleet, tmp_path: Path) -> Start:
 
 
 def ask(method: str, url: str) -> tuple[int, Message, bytes]:
-    """Make a request; return status, headers and body. Raises OSError if nobody answers."""
+    """Make a request; return status, headers and body. Raises OSError if no server answers."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     connection = HTTPConnection(parts.hostname, parts.port, timeout=20)

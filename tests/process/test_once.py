@@ -51,12 +51,12 @@ async def test_it_succeeds_once_although_processes_die_at_every_point(site: Site
     alive = [child for child, moment in zip(children, mixed, strict=True) if not moment]
     ran = [child.expect("done", SIZE.patience)["ran"] for child in alive]
     assert sum(ran) <= 1
-    found = bodies(ledger)
-    assert any(end is not None for _, end in found)
-    for (_, end), (begin, _) in pairwise(found):
+    runs = bodies(ledger)
+    assert any(end is not None for _, end in runs)
+    for (_, end), (begin, _) in pairwise(runs):
         # A body whose process died in it is followed only after its lease has run out.
         assert end is None or begin > end
-    # Done is done, for ever and for everybody.
+    # A version that is done is done for all processes.
     again = run_all(site, tmp_path / "again", "1", ["", ""])
     assert [child.expect("done", SIZE.patience)["ran"] for child in again] == [False, False]
     # A new version is another matter.

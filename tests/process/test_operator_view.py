@@ -12,10 +12,10 @@ from tests.process.workshop import Workshop
 from tests.rig.processes import Child
 from tests.rig.servers import Postgres, Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
-async def asked(shop: Workshop, *words: object) -> tuple[int, str]:
+async def run_command(shop: Workshop, *words: object) -> tuple[int, str]:
     """Run a command of `tenure`; return its exit code and what it shows."""
     environment = {"TENURE_URL": shop.site.url, "TENURE_NAMESPACE": shop.site.namespace}
     command = shop.site.fleet.start("-m", "tenure", *map(str, words), env=environment)
@@ -34,14 +34,14 @@ async def logged(shop: Workshop, worker: Child, *patterns: str) -> None:
 async def ready(health: Path, *, is_ready: bool = True) -> None:
     """Wait until a worker says that it is ready, or that it is not."""
 
-    def said() -> bool:
+    def has_answered() -> bool:
         try:
             status = ask_health(health, 5)
         except OSError:
             return False
         return status["ready"] is is_ready and status.get("last_beat_seconds_ago") is not None
 
-    await wait_until_async(said, SIZE.patience, f"it says ready: {is_ready}")
+    await wait_until_async(has_answered, SIZE.patience, f"it says ready: {is_ready}")
 
 
 @pytest.mark.on("redis", "postgres")
@@ -54,10 +54,10 @@ async def test_an_outage_shows_in_the_log_and_by_every_command(
     await asyncio.to_thread(server.kill)
     await logged(shop, worker, r"WARNING .* store failing: call beat, error the store .* cannot be")
     await ready(health, is_ready=False)
-    code, shown = await asked(shop, "ping", "--health", health, "--ready")
+    code, shown = await run_command(shop, "ping", "--health", health, "--ready")
     assert (code, "is not ready" in shown) == (1, True), shown
-    assert (await asked(shop, "ping", "--health", health))[0] == 0  # it lives
-    code, shown = await asked(shop, "doctor")
+    assert (await run_command(shop, "ping", "--health", health))[0] == 0  # it lives
+    code, shown = await run_command(shop, "doctor")
     assert code == 2
     assert re.search(r"error +connection .* Check that the server runs", shown)
 

@@ -5,7 +5,7 @@ from tests.process.sink import FencedSink
 from tests.process.site import Site, until_waiting
 from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 2.0
 

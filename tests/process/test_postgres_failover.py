@@ -13,7 +13,7 @@ from tests.rig.binaries import find_postgres
 from tests.rig.fixtures import PrivatePostgres
 from tests.rig.servers import Postgres
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def follow(standby: Postgres, primary: Postgres) -> str:
     return f"postgresql://tenure@{','.join(hosts)}/tenure"
 
 
-async def asked(server: Postgres, query: str) -> object:
+async def fetch(server: Postgres, query: str) -> object:
     connection = await asyncpg.connect(server.url)
     try:
         return await connection.fetchval(query)
@@ -68,14 +68,14 @@ async def test_a_standby_that_is_promoted_is_followed(primary: Postgres, standby
         job = await work.enqueue(1)
         await began.wait()
         waiting = await work.using(delay=3600).enqueue(2)
-        end = await asked(primary, "SELECT pg_current_wal_lsn()::text")
+        end = await fetch(primary, "SELECT pg_current_wal_lsn()::text")
         caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{end}'::pg_lsn"
-        await wait_until_async(lambda: asked(standby, caught_up), SIZE.patience)
+        await wait_until_async(lambda: fetch(standby, caught_up), SIZE.patience)
         await asyncio.to_thread(primary.kill)
         await wait_until_async(
             lambda: any(isinstance(event, StoreFailing) for event in seen), SIZE.patience
         )
-        assert await asked(standby, "SELECT pg_promote(wait => true)")
+        assert await fetch(standby, "SELECT pg_promote(wait => true)")
         go_on.set()
         assert await job.result(SIZE.patience) == 1
         assert (await waiting.refresh()).state == "waiting"

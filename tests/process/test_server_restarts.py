@@ -12,7 +12,7 @@ from tests.process.site import Site, listed, until_waiting
 from tests.rig.processes import Child
 from tests.rig.servers import Postgres, Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 HAND_OVERS = 7
 # A pushed waiter needs some milliseconds. One that only looks now and then needs at least

@@ -1,4 +1,4 @@
-"""Two boot clocks on one SQLite file, with real namespaces. The rules are tested in tests/unit."""
+"""Two boot clocks on one SQLite file, with real namespaces. tests/stores/sqlite has the rules."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.process.site import Site
-from tests.rig.mounting import own_clock, own_mounts
+from tests.rig.mounts import own_clock, own_mounts
 from tests.rig.sizes import SIZE
 
 pytestmark = pytest.mark.on("sqlite")

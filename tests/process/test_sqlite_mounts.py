@@ -1,4 +1,4 @@
-"""SQLite files in real mounts, as containers see them. Told mounts are in tests/unit."""
+"""SQLite files in real mounts, as containers see them. tests/stores/sqlite has faked mounts."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.mounting import own_mounts
+from tests.rig.mounts import own_mounts
 
 HOLD = """
 import asyncio, sys
@@ -51,9 +51,9 @@ def test_a_file_that_is_mounted_without_its_folder_is_refused(folders: list[Path
         refused = hold(f"sqlite:///{file}", mounts=mounts)
         assert "Mount the folder, not the file" in refused.stderr
         assert "held" not in refused.stdout
-        told = run(mounts, "-m", "tenure", "--url", f"sqlite:///{file}", "doctor")
-        assert told.returncode == 2
-        assert "Mount the folder, not the file" in told.stdout + told.stderr
+        report = run(mounts, "-m", "tenure", "--url", f"sqlite:///{file}", "doctor")
+        assert report.returncode == 2
+        assert "Mount the folder, not the file" in report.stdout + report.stderr
 
 
 def test_a_folder_that_is_mounted_is_used(folders: list[Path], tmp_path: Path):
@@ -68,10 +68,10 @@ def test_a_file_in_the_layer_of_a_container_is_used(folders: list[Path], tmp_pat
     (tmp_path / "work").mkdir()
     layers = f"lowerdir={tmp_path / 'host'},upperdir={upper},workdir={tmp_path / 'work'}"
     mounts = f"mount -t overlay overlay -o {layers} {merged}"
-    told = hold(f"sqlite:///{merged / 'tenure.db'}", mounts=mounts)
-    if "mount:" in told.stderr:
-        pytest.skip(f"needs the right to mount an overlay: {told.stderr}")
-    assert "held" in told.stdout
-    assert "moved or replaced" not in told.stderr
-    told = run(mounts, "-m", "tenure", "--url", f"sqlite:///{merged / 'tenure.db'}", "doctor")
-    assert "belongs to this container" in told.stdout
+    holder = hold(f"sqlite:///{merged / 'tenure.db'}", mounts=mounts)
+    if "mount:" in holder.stderr:
+        pytest.skip(f"needs the right to mount an overlay: {holder.stderr}")
+    assert "held" in holder.stdout
+    assert "moved or replaced" not in holder.stderr
+    report = run(mounts, "-m", "tenure", "--url", f"sqlite:///{merged / 'tenure.db'}", "doctor")
+    assert "belongs to this container" in report.stdout

@@ -12,7 +12,7 @@ from tests.process.test_supervisor import supervised
 from tests.process.workshop import Workshop
 from tests.rig.servers import Postgres, Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 def _status(health: Path) -> dict[str, Any]:

@@ -74,6 +74,8 @@ async def observe(app: Tenure) -> list[int]:
 
 
 def check_shares(crowd: Crowd) -> None:
-    """Those who wait take turns, so nobody who stayed had much more than another."""
-    shares = [sum(one.end is not None for one in member.sections()) for member in crowd.steady]
+    """Waiters take turns, so no member that stayed had many more sections than another."""
+    shares = [
+        sum(section.end is not None for section in member.sections()) for member in crowd.steady
+    ]
     assert min(shares) >= 0.5 * max(shares), shares

@@ -1,4 +1,4 @@
-"""A supervisor and its workers: whoever dies or hangs, nothing is lost or charged twice."""
+"""A supervisor and its workers: no job is lost or charged twice if a process dies or hangs."""
 
 import os
 import signal
@@ -47,14 +47,18 @@ def pause(shop: Workshop, pid: int) -> None:
 async def workers_of(shop: Workshop, number: int, without: Sequence[int] = ()) -> list[int]:
     """Return the pids of living worker processes, when there are so many."""
 
-    async def known() -> list[int]:
-        replicas = [one for one in await shop.app.replicas() if one.expires_in > 0 and not one.dead]
-        pids = {int(one.meta["pid"]) for one in replicas} - set(without)
+    async def living_workers() -> list[int]:
+        replicas = [
+            replica
+            for replica in await shop.app.replicas()
+            if replica.expires_in > 0 and not replica.dead
+        ]
+        pids = {int(replica.meta["pid"]) for replica in replicas} - set(without)
         living = [pid for pid in pids if alive(pid)]
         return living if len(living) >= number else []
 
-    found: list[int] = await shop.until(known, f"{number} workers have joined")
-    return found
+    joined: list[int] = await shop.until(living_workers, f"{number} workers have joined")
+    return joined
 
 
 async def begun(shop: Workshop, *jobs: Job[Any], attempt: int) -> list[float]:
@@ -91,14 +95,14 @@ async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop
                 assert (job.attempt, job.losses) == expected
             await workers_of(shop, 2, without=[victim])
             assert f"worker process {victim} was killed by SIGKILL" in supervisor.stderr
-            told = [line for line in supervisor.stderr.splitlines() if "to run again" in line]
-            assert all(job.id in "".join(told) for job in lost)
+            lines = [line for line in supervisor.stderr.splitlines() if "to run again" in line]
+            assert all(job.id in "".join(lines) for job in lost)
         assert min(took) <= 1.5, f"{shop.site.family}: {took}"
 
     await on_each(shops, scenario)
 
 
-async def test_what_a_handler_has_started_does_not_hide_the_death_of_its_child(
+async def test_a_process_that_a_handler_started_does_not_hide_the_death_of_its_child(
     shops: list[Workshop],
 ):
     async def scenario(shop: Workshop) -> None:
@@ -192,7 +196,7 @@ async def test_children_beat_for_themselves_while_the_supervisor_is_silent(shops
     async def scenario(shop: Workshop) -> None:
         supervisor = supervised(shop)
         await workers_of(shop, 1)
-        await shop.hired(replica_ttl=TTL)  # somebody who would take over
+        await shop.hired(replica_ttl=TTL)  # a worker that would take over
         gate = shop.gate()
         [job] = await enqueue_stays(shop, gate, 1)
         await shop.written("began", job)
@@ -237,7 +241,7 @@ async def test_code_that_keeps_the_interpreter_loses_nothing(shops: list[Worksho
         await workers_of(shop, 1)
         job = await shop.tasks.hold_the_interpreter.enqueue(round(3 * TTL))
         await shop.written("began", job)
-        await shop.hired(replica_ttl=TTL)  # somebody who would take over
+        await shop.hired(replica_ttl=TTL)  # a worker that would take over
         await shop.finished(job)
         assert (job.state, job.losses) == ("succeeded", 0)
         assert len(shop.lines("began", job)) == 1
@@ -261,8 +265,8 @@ async def test_a_blocked_loop_is_blamed_on_the_job_that_blocks_it(shops: list[Wo
         await shop.until(is_timed_out, "its neighbour was stopped")
         assert await workers_of(shop, 1) == children
         assert "is replaced" not in supervisor.stderr
-        [told] = [line for line in supervisor.stderr.splitlines() if "loop blocked" in line]
-        assert f"task choke, job {guilty.id}" in told
+        [line] = [line for line in supervisor.stderr.splitlines() if "loop blocked" in line]
+        assert f"task choke, job {guilty.id}" in line
 
     await on_each(shops, scenario)
 
@@ -310,8 +314,10 @@ async def test_poison_is_contained(shops: list[Workshop], kind: str):
         [*_, last] = runs
         before = {line.job for line in shop.ledger.read("began") if line.pid == last.pid}
         assert all(job.losses >= 2 for job in (bad, *good) if job.id in before)
-        told = f"job {bad.id} of task '{kind}' failed for good: it was lost with its worker 3 times"
-        await shop.until(lambda: told in supervisor.stderr, "it is told")
+        message = (
+            f"job {bad.id} of task '{kind}' failed for good: it was lost with its worker 3 times"
+        )
+        await shop.until(lambda: message in supervisor.stderr, "it is told")
         # No slot is lost: both processes work again.
         await workers_of(shop, 2, without=[line.pid for line in runs])
 
@@ -362,9 +368,9 @@ async def test_rolling_restarts_cost_nothing(shops: list[Workshop]):
             await shop.written("began", jobs[-1])
             successor = supervised(shop, "--grace", 1)
             supervisor.terminate()
-            told = boot()
+            terminated = boot()
             assert await shop.exited(supervisor) == 0, supervisor.story()
-            assert boot() - told < 1 + 1 + 3  # its grace period, the promise, a busy machine
+            assert boot() - terminated < 1 + 1 + 3  # its grace period, the promise, a busy machine
             supervisor = successor
         await shop.finished(*jobs)
         for job in jobs:

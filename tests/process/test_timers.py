@@ -6,10 +6,10 @@ from pathlib import Path
 from tenure import Tenure, TickRecord
 from tests.process.job_ledger import JobLedger, Line
 from tests.process.site import Site
-from tests.process.ticking import LIMIT, declare
+from tests.process.ticker import LIMIT, declare
 from tests.rig.processes import Child
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 BEFORE, AFTER = 4, 8  # ticks before and after one of three is killed
 
@@ -20,9 +20,9 @@ async def test_each_tick_runs_at_most_once_while_a_replica_dies(site: Site, tmp_
     await chimed(ledger, BEFORE)
     replicas[0].kill()
     await chimed(ledger, BEFORE + AFTER)
-    for one in replicas[1:]:
-        one.terminate()
-        assert one.wait(SIZE.patience) == 0, one.story()
+    for replica in replicas[1:]:
+        replica.terminate()
+        assert replica.wait(SIZE.patience) == 0, replica.story()
     async with app_of(site, ledger) as app:
         history = await app.timer_handle("chime").history(100)
     ran = Counter(line.number for line in ledger.read("chimed"))
@@ -35,7 +35,7 @@ async def test_each_tick_runs_at_most_once_while_a_replica_dies(site: Site, tmp_
 
 
 def start(site: Site, ledger: JobLedger) -> Child:
-    child = site.start("ticking", ledger.path)
+    child = site.start("ticker", ledger.path)
     child.expect("ready", SIZE.patience)
     return child
 
@@ -56,8 +56,8 @@ def ticks_of(history: list[TickRecord]) -> set[int]:
     """Return all ticks that the history accounts for, in seconds."""
     return {
         second
-        for one in history
-        for second in range(round(one.first.timestamp()), round(one.nominal.timestamp()) + 1)
+        for record in history
+        for second in range(round(record.first.timestamp()), round(record.nominal.timestamp()) + 1)
     }
 
 

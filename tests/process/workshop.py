@@ -19,7 +19,7 @@ from tests.process.site import Site
 from tests.rig.processes import Child, Event
 from tests.rig.servers import Postgres, Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 Scenario = Callable[["Workshop"], Awaitable[None]]
 
@@ -53,22 +53,28 @@ class Workshop:
     async def joined(self, *workers: Child) -> None:
         """Wait until these workers are known to the store."""
 
-        async def known() -> bool:
+        async def have_joined() -> bool:
             for worker in workers:
                 assert worker.running, worker.story()
-            pids = {one.meta["pid"] for one in await self.app.replicas() if one.expires_in > 0}
+            pids = {
+                replica.meta["pid"]
+                for replica in await self.app.replicas()
+                if replica.expires_in > 0
+            }
             return pids >= {str(worker.pid) for worker in workers}
 
-        await self.until(known, "the workers have joined")
+        await self.until(have_joined, "the workers have joined")
 
     async def heard(self, child: Child, kind: str, fits: Callable[[Event], bool] = bool) -> Event:
         """Return the first such event that a child has told."""
 
-        def told() -> Event | None:
-            return next((one for one in child.events if one["kind"] == kind and fits(one)), None)
+        def first_event() -> Event | None:
+            return next(
+                (event for event in child.events if event["kind"] == kind and fits(event)), None
+            )
 
         try:
-            return await wait_until_async(told, SIZE.patience, f"{kind} is told")  # type: ignore[return-value]
+            return await wait_until_async(first_event, SIZE.patience, f"{kind} is told")  # type: ignore[return-value]
         except AssertionError as error:
             raise AssertionError(f"{error}\n{child.story()}") from None
 
@@ -84,33 +90,33 @@ class Workshop:
         self.gates += 1
         return self.folder / f"gate-{self.site.family}-{self.gates}"
 
-    def lines(self, what: str, *jobs: Job[Any], **wanted: object) -> list[Line]:
+    def lines(self, what: str, *jobs: Job[Any], **fields: object) -> list[Line]:
         """Return the lines of one kind, of these jobs or of all."""
         ids = {job.id for job in jobs}
 
         def fits(line: Line) -> bool:
-            values = all(getattr(line, name) == value for name, value in wanted.items())
+            values = all(getattr(line, name) == value for name, value in fields.items())
             return values and (not ids or line.job in ids)
 
         return self.ledger.read(what, fits)
 
-    async def written(self, what: str, *jobs: Job[Any], **wanted: object) -> list[Line]:
+    async def written(self, what: str, *jobs: Job[Any], **fields: object) -> list[Line]:
         """Return the first such line of each of these jobs, when all are there."""
 
-        def found() -> list[Line]:
+        def first_lines() -> list[Line]:
             first: dict[str, Line] = {}
-            for line in self.lines(what, *jobs, **wanted):
+            for line in self.lines(what, *jobs, **fields):
                 first.setdefault(line.job, line)
             return [first[job.id] for job in jobs] if len(first) == len(jobs) else []
 
-        return await self.until(found, f"{len(jobs)} jobs have {what}, with {wanted}")
+        return await self.until(first_lines, f"{len(jobs)} jobs have {what}, with {fields}")
 
     # The store.
 
     async def until(self, condition: Callable[[], Any], what: str) -> Any:
         """Wait for something that ought to happen soon, over outages."""
 
-        async def asked() -> Any:
+        async def answer_or_none() -> Any:
             try:
                 answer = condition()
                 return await answer if hasattr(answer, "__await__") else answer
@@ -118,7 +124,9 @@ class Workshop:
                 return None
 
         try:
-            return await wait_until_async(asked, SIZE.patience, f"{self.site.family}: {what}")
+            return await wait_until_async(
+                answer_or_none, SIZE.patience, f"{self.site.family}: {what}"
+            )
         except AssertionError as error:
             counts = [child.story() for child in self.site.fleet.children if child.running]
             raise AssertionError("\n".join([str(error), *counts])) from None
@@ -137,10 +145,10 @@ class Workshop:
         """Return how long a job that comes to sleeping workers typically waits for its start."""
         latencies = []
         for _ in range(number):
-            asked = boot()
+            enqueued = boot()
             job = await self.tasks.nap.enqueue(0)
             [line] = await self.written("began", job)
-            latencies.append(line.boot - asked)
+            latencies.append(line.boot - enqueued)
             await self.finished(job)
             await asyncio.sleep(0.1)  # for the workers to fall asleep
         return statistics.median(latencies)
@@ -164,8 +172,8 @@ async def on_each(shops: Iterable[Workshop], scenario: Scenario) -> None:
     try:
         await asyncio.gather(*running)
     finally:
-        for one in running:
-            one.cancel()
+        for task in running:
+            task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 

@@ -1,1 +1,1 @@
-"""What the tests stand on: real servers, a faulty network, and child processes."""
+"""The test rig: real servers, a faulty network, and child processes."""

@@ -1,4 +1,4 @@
-"""Groups of Valkey servers in which one takes over from another: Sentinel, and a small cluster.
+"""Groups of Valkey servers with failover: Sentinel, and a small cluster.
 
     with SentinelGroup() as group:
         old = group.primary()
@@ -22,7 +22,7 @@ import redis
 from redis.crc import key_slot
 
 from tests.rig.servers import Valkey, free_port
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 __all__ = ["ClusterGroup", "Group", "SentinelGroup"]
 
@@ -95,8 +95,8 @@ class _Sentinel(_Member):
         self._lines: list[str] = []
 
     def know(self, primary: _Member, replicas: list[_Member], others: list["_Sentinel"]) -> None:
-        """Say whom to watch, and with whom."""
-        # One is quicker than the others and asks nobody whether the primary is down. So it seldom
+        """Tell the sentinels what to watch, and about each other."""
+        # One is quicker than the others and asks no other whether the primary is down. So it seldom
         # happens that all want to lead the fail-over at once, and start over after seconds.
         leads = self.id > max(other.id for other in others)
         self._lines = [
@@ -134,11 +134,11 @@ class Group(ABC):
 
     @abstractmethod
     def primary(self, namespace: str = "") -> _Member:
-        """Return who is the primary now, in the eyes of those who decide; wait if there is none."""
+        """Return the primary that the group agrees on; wait if there is none."""
 
     @abstractmethod
     def is_whole(self) -> bool:
-        """Say whether everybody is there and could take over."""
+        """Return whether all servers are there and could take over."""
 
     @abstractmethod
     def _arrange(self) -> list[_Member]:
@@ -197,7 +197,7 @@ class Group(ABC):
         return time.monotonic() - began
 
     def heal(self) -> None:
-        """Start, resume and let in whoever is not there, and wait until the group is whole."""
+        """Start, resume and reconnect missing servers, and wait until the group is whole."""
         for server in self.servers:
             if not server.running:
                 server.cut_off = False
@@ -214,7 +214,7 @@ class Group(ABC):
             raise AssertionError(f"{error}\n{self.story()}") from None
 
     def story(self) -> str:
-        """Tell what everybody says, for the message of a failure."""
+        """Return what all servers say, for the message of a failure."""
         members = self._members
         roles = [
             f"{member.name} {member.port}: {member.ask('ROLE')}\n{member.tail()}"
@@ -280,7 +280,7 @@ class SentinelGroup(Group):
         super().start()
         for sentinel in self.sentinels:
             # The usual periods of seconds are for networks; here they would only be waited for, and
-            # who reconnects no sooner takes everybody for dead who has just changed its role.
+            # a sentinel that reconnects later takes servers for dead that just changed their role.
             sentinel.ask("SENTINEL", "DEBUG", *_QUICK_SENTINEL)
         return self
 

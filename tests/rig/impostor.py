@@ -1,4 +1,4 @@
-"""A server that answers what a test tells it to: in the place of a Sentinel, or of a node."""
+"""A server with scripted answers, in the place of a Sentinel or of a cluster node."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

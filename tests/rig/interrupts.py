@@ -1,4 +1,4 @@
-"""What can end a block or a call at any moment, raised where a test wants it.
+"""Exceptions that can end a block or a call at any moment, raised where a test chooses.
 
     with interrupted(KeyboardInterrupt(), when=lambda: app_waits()):
         lock.acquire()
@@ -16,7 +16,7 @@ from types import FrameType
 
 import pytest
 
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 class OwnInterrupt(BaseException):

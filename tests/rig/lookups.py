@@ -20,6 +20,6 @@ async def decisions(store: Store, name: str, *, limit: int = DECISIONS_MAX) -> l
 async def stranded(
     store: Store, ids: Sequence[str] | None = None, *, limit: int = 1000
 ) -> list[Stranded]:
-    """Return the jobs that nobody can finish, or those of them with these ids."""
+    """Return the jobs that no worker can finish, or those of them with these ids."""
     page = await store.jobs.find(state="stranded", limit=limit)
     return [job for job in page.stranded if ids is None or job.id in ids]

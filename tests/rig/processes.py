@@ -5,7 +5,7 @@
         held = child.expect("held")
         child.kill()
 
-The program reports with `tests.rig.telling.tell("held", token=7)`.
+The program reports with `tests.rig.stdio.tell("held", token=7)`.
 """
 
 import json

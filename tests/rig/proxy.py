@@ -183,7 +183,7 @@ class Proxy:
             self._port = free_port()
             try:
                 self.accept()
-            except OSError:  # somebody else was faster to take the port
+            except OSError:  # another process was faster to take the port
                 self._port = None
         return self
 
@@ -349,7 +349,7 @@ class Proxy:
             self._loop.create_task(self._pump_to_client(link)),
         ]
         try:
-            # When one side has closed, or has been cut, the other has nobody to talk to.
+            # When one side has closed, or has been cut, the other has no peer any more.
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:

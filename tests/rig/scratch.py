@@ -43,7 +43,7 @@ def _home(owner_pid: int, base: Path) -> Path:
     home.chmod(0o755)
     lock = (home / f"new-{_LOCK}").open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    # Named only when locked: nobody can find it abandoned in between.
+    # Named only when locked: no process can find it abandoned in between.
     (home / f"new-{_LOCK}").rename(home / _LOCK)
     _homes.append((owner_pid, home, lock))
     return home

@@ -60,7 +60,7 @@ class Size:
     jobs: int
     """Jobs that a queue under test works off."""
     old_jobs: int
-    """Jobs that lie in a store and ought to disturb nobody."""
+    """Idle jobs in a store, which ought to slow nothing down."""
     outage: float
     """How long, in seconds, a store that goes away stays away."""
     fuzz: float

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Literal
 
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 Identity = Literal["self", "namespace", "nobody"]
 Stream = int | IO[bytes]

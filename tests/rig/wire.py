@@ -110,7 +110,7 @@ class Postgres(Wire):
                 yield self._round_trip([*self._parts, raw])
                 self._parts.clear()
             else:
-                # Somebody may want an answer before the next Sync (Flush, data of a COPY).
+                # The client may want an answer before the next Sync (Flush, data of a COPY).
                 yield Sent(b"".join([*self._parts, raw]), is_answered=raw[0] == ord("H"))
                 self._parts.clear()
 

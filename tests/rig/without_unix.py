@@ -1,4 +1,4 @@
-"""Takes away what Python on Windows does not have. Imported first, before anything of Tenure.
+"""Removes what Python on Windows does not have. Imported first, before anything of Tenure.
 
 This shows what needs Unix. It does not show that the rest works on Windows.
 """

@@ -1,4 +1,4 @@
-"""The hand of somebody who spoils records, for tests of this folder."""
+"""Spoils stored records, for the tests of this folder."""
 
 from pathlib import Path
 

@@ -43,9 +43,9 @@ class Hand:
             path = self._world.url.removeprefix("sqlite:///")
             with sqlite3.connect(path, isolation_level=None) as db:
                 db.execute("PRAGMA ignore_check_constraints = ON")
-                found = db.execute(statement.replace("%s", "?"), values).fetchall()
+                rows = db.execute(statement.replace("%s", "?"), values).fetchall()
             db.close()
-            return found
+            return rows
         with psycopg.connect(self._admin_url, autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), values)
             return cursor.fetchall() if cursor.description else []
@@ -56,7 +56,7 @@ class Hand:
             return client.execute_command(*words)
 
     def spoil_job(self, id_: str) -> None:
-        """Let nobody be able to read an unfinished job."""
+        """Make an unfinished job unreadable."""
         if self.family == "redis":
             self.redis("HSET", f"{self.tag}job:state", id_, "no record")
         elif self.family == "sqlite":
@@ -70,7 +70,7 @@ class Hand:
         self.sql(f"UPDATE tenure.job SET {change} {where}", self._world.namespace, id_)
 
     def spoil_lock(self, key: str) -> None:
-        """Let nobody be able to read a lock that is held."""
+        """Make a held lock unreadable."""
         if self.family == "redis":
             self.redis("SET", f"{self.tag}head:{key}", "no head")
         elif self.family == "sqlite":
@@ -80,7 +80,7 @@ class Hand:
             self._unguarded("lease", f"{change} WHERE namespace = %s AND key = %s", key)
 
     def spoil_replica(self, id_: str) -> None:
-        """Let nobody be able to read the record of a replica."""
+        """Make the record of a replica unreadable."""
         if self.family == "redis":
             self.redis("HSET", f"{self.tag}job:replicas", id_, "no record")
         elif self.family == "sqlite":
@@ -90,7 +90,7 @@ class Hand:
             self._unguarded("replica", f"{change} WHERE namespace = %s AND id = %s", id_)
 
     def spoil_timer(self, name: str) -> None:
-        """Let nobody be able to read a timer."""
+        """Make a timer unreadable."""
         if self.family == "redis":
             self.redis("HSET", f"{self.tag}timer:schedules", name, "no record")
         elif self.family == "sqlite":
@@ -148,7 +148,7 @@ class Hand:
 
 
 def hand_of(request: pytest.FixtureRequest, world: Spot) -> Hand:
-    """Return the hand for a world; not for memory, where nobody else can write."""
+    """Return the hand for a world; not for memory, which no other process can write."""
     assert world.family != "memory"
     if world.family == "sqlite":
         return Hand(world, "")

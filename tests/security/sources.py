@@ -1,4 +1,4 @@
-"""The sources of the library, as syntax trees: for rules about what may stand there at all."""
+"""The sources of the library as syntax trees, for rules about what they may contain."""
 
 import ast
 from collections.abc import Iterator

@@ -48,7 +48,7 @@ async def aside(request: pytest.FixtureRequest, world: World, hand: Hand) -> str
     return id_of(1)
 
 
-async def test_a_job_that_was_set_aside_is_in_nobodys_way(world: World, aside: str):
+async def test_a_job_that_was_set_aside_blocks_no_other(world: World, aside: str):
     store = await world.store()
     assert await store.jobs.get([aside]) == [None]
     assert aside not in {job.id for job in (await store.jobs.find()).jobs}
@@ -90,7 +90,9 @@ async def test_to_insert_it_again_changes_nothing(world: World, aside: str):
     assert aside not in await claim_ids(store, "ben")
 
 
-async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clock: ManualClock):
+async def test_a_job_that_was_set_aside_is_gone_after_a_week(
+    world: World, hand: Hand, aside: str, clock: ManualClock
+):
     store = await world.store()
     await join(store, "ben", ttl=2 * ASIDE_FOR)
     (other,) = await claim(store, "ben")
@@ -98,7 +100,7 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     await store.prune(idle=3600)
     clock.shift(ASIDE_FOR - 1)
     await store.prune(idle=3600)
-    assert [one.id for one in await stranded(store)] == [aside]
+    assert [job.id for job in await stranded(store)] == [aside]
     clock.shift(1)
     await store.prune(idle=3600)
     assert await stranded(store) == []
@@ -107,7 +109,9 @@ async def test_it_is_gone_after_a_week(world: World, hand: Hand, aside: str, clo
     assert hand.left() == {}
 
 
-async def test_an_app_tells_it_from_a_job_that_is_not_there(world: World, aside: str):
+async def test_an_app_reports_a_job_that_was_set_aside_as_unreadable_not_missing(
+    world: World, aside: str
+):
     app = Tenure(world.unopened())
     async with app:
         for _ in range(2):
@@ -120,9 +124,7 @@ async def test_an_app_tells_it_from_a_job_that_is_not_there(world: World, aside:
             await app.job(aside)
 
 
-async def test_an_app_tells_a_job_that_was_spoiled_from_one_that_is_not_there(
-    world: World, hand: Hand
-):
+async def test_an_app_reports_a_spoiled_job_as_unreadable_not_missing(world: World, hand: Hand):
     store = await world.store()
     await insert(store, new(1))
     app = Tenure(world.unopened())
@@ -137,7 +139,7 @@ async def test_an_app_tells_a_job_that_was_spoiled_from_one_that_is_not_there(
             await job.refresh()
 
 
-async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside: str):
+async def test_a_job_that_was_set_aside_can_be_deleted(world: World, hand: Hand, aside: str):
     store = await world.store()
     await join(store, "ben")
     (other,) = await claim(store, "ben")
@@ -150,7 +152,7 @@ async def test_what_was_set_aside_can_be_deleted(world: World, hand: Hand, aside
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
-async def test_what_cannot_be_read_can_be_deleted_with_its_key_and_tags(
+async def test_an_unreadable_job_can_be_deleted_with_its_key_and_tags(
     world: World, hand: Hand, state: str
 ):
     store = await world.store()
@@ -198,7 +200,7 @@ async def test_the_log_names_the_command_that_deletes_it(
     assert f"Run 'tenure jobs delete {id_of(1)}' to remove it" in line
 
 
-async def test_it_is_told_once_in_the_log(
+async def test_an_unreadable_job_is_logged_once(
     world: World, hand: Hand, caplog: pytest.LogCaptureFixture
 ):
     damage._logged.clear()
@@ -211,13 +213,13 @@ async def test_it_is_told_once_in_the_log(
             await claim_ids(store)
             await store.jobs.find()
             await store.jobs.get([id_of(1)])
-    told = [line for line in caplog.messages if id_of(1) in line]
-    assert len(told) == 1
-    assert "Cannot use job" in told[0]
-    assert [(one.kind, one.name) for one in store.damage] == [("job", id_of(1))]
+    lines = [line for line in caplog.messages if id_of(1) in line]
+    assert len(lines) == 1
+    assert "Cannot use job" in lines[0]
+    assert [(record.kind, record.name) for record in store.damage] == [("job", id_of(1))]
 
 
-async def test_what_stays_is_told_once_by_a_process(
+async def test_damage_that_stays_is_logged_once_per_process(
     world: World, hand: Hand, caplog: pytest.LogCaptureFixture
 ):
     damage._logged.clear()
@@ -229,16 +231,16 @@ async def test_what_stays_is_told_once_by_a_process(
             assert await store.leases.find() == []
     [line] = [line for line in caplog.messages if "Cannot use" in line]
     assert line.startswith("Cannot use lock 'bad'")
-    assert [[one.name for one in store.damage] for store in stores] == [["bad"], ["bad"]]
+    assert [[record.name for record in store.damage] for store in stores] == [["bad"], ["bad"]]
 
 
-async def test_a_settlement_of_what_cannot_be_read_holds_up_no_other(world: World, hand: Hand):
+async def test_settling_an_unreadable_job_holds_up_no_other(world: World, hand: Hand):
     store = await world.store()
-    one, two, three = await start(store, new(1), new(2), new(3))
-    hand.spoil_job(two.id)
-    assert await settle(store, one, "succeeded") == "settled"
-    await settle(store, two, "failed")
-    assert await settle(store, three, "retry") == "settled"
+    first, second, third = await start(store, new(1), new(2), new(3))
+    hand.spoil_job(second.id)
+    assert await settle(store, first, "succeeded") == "settled"
+    await settle(store, second, "failed")
+    assert await settle(store, third, "retry") == "settled"
     assert await states(store, 1, 3) == ["succeeded", "waiting"]
 
 
@@ -249,13 +251,13 @@ async def test_a_job_on_a_replica_that_is_not_known_is_stranded_until_recovery(
     await join(store, "ben")
     await start(store, new(1), new(2))
     hand.forget_replica("ann")
-    assert {(one.id, one.why) for one in await stranded(store)} == {
+    assert {(job.id, job.why) for job in await stranded(store)} == {
         (id_of(1), "orphan"),
         (id_of(2), "orphan"),
     }
-    assert [one.id for one in await stranded(store, [id_of(2)])] == [id_of(2)]
+    assert [job.id for job in await stranded(store, [id_of(2)])] == [id_of(2)]
     recovered = await recover_all(store, delays=AT_ONCE)
-    assert [(one.id, one.state, one.losses) for one in recovered] == [
+    assert [(recovery.id, recovery.state, recovery.losses) for recovery in recovered] == [
         (id_of(1), "waiting", 1),
         (id_of(2), "waiting", 1),
     ]
@@ -263,7 +265,7 @@ async def test_a_job_on_a_replica_that_is_not_known_is_stranded_until_recovery(
     assert sorted(await claim_ids(store, "ben")) == [id_of(1), id_of(2)]
 
 
-async def test_what_runs_on_a_known_replica_is_nobodys_orphan(world: World, hand: Hand):
+async def test_a_job_on_a_known_replica_is_no_orphan(world: World, hand: Hand):
     del hand
     store = await world.store()
     await start(store, new(1))

@@ -20,9 +20,9 @@ from tenure.core.values.json import decode_plain
 from tests.contract.worlds import World
 from tests.rig.endings import leave, settlement
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.security.sources import calls, imported, modules
-from tests.security.working import app_on, ended, put, put_all, records
+from tests.security.workers import app_on, ended, put, put_all, records
 
 # Modules that turn bytes into objects or code, or unpack without a bound.
 FORBIDDEN = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "yaml", "code"}
@@ -51,11 +51,11 @@ def test_nothing_is_evaluated_and_no_shell_is_started():
         for call in calls(tree):
             name = ast.unparse(call.func)
             assert name not in {"eval", "exec", "compile", "__import__", "os.system"}, path
-            shells = [one.value for one in call.keywords if one.arg == "shell"]
-            assert not any(getattr(one, "value", True) for one in shells), path
+            shells = [keyword.value for keyword in call.keywords if keyword.arg == "shell"]
+            assert not any(getattr(keyword, "value", True) for keyword in shells), path
 
 
-def test_what_is_imported_by_name_is_named_by_the_program():
+def test_names_of_imported_modules_come_from_the_program():
     using = {
         path
         for path, tree in modules().items()
@@ -144,9 +144,9 @@ async def test_documents_of_other_libraries_stay_plain_and_make_no_code(real_wor
             done = await ended(app, await put(app, good))
             refused = await ended(app, await put(app, RAW))
     assert seen == []
-    assert [decode_plain(one.result or b"") for one in done] == GADGETS
-    assert {(one.state, one.reason) for one in refused} == {("failed", "arguments")}
-    assert all(b"ArgumentsError" in (one.error or b"") for one in refused)
+    assert [decode_plain(job.result or b"") for job in done] == GADGETS
+    assert {(job.state, job.reason) for job in refused} == {("failed", "arguments")}
+    assert all(b"ArgumentsError" in (job.error or b"") for job in refused)
 
 
 NAMES = [
@@ -186,7 +186,7 @@ def random_names(count: int) -> list[str]:
     return ["".join(chance.choices(letters, k=chance.randint(1, 60))) for _ in range(count)]
 
 
-async def test_a_name_of_a_task_is_nothing_but_a_key(real_world: World):
+async def test_a_task_name_is_only_a_key(real_world: World):
     names = [*NAMES, *random_names(100 if SIZE.name == "short" else 10_000)]
     async with app_on(real_world) as app:
         async with app.worker(concurrency=4):
@@ -198,16 +198,16 @@ async def test_a_name_of_a_task_is_nothing_but_a_key(real_world: World):
         assert set(sys.modules) == before
         assert seen == []
         # Not lost, not failed, not tried hot: each waits for a worker that knows it.
-        found = [one for one in await records(app, ids) if one is not None]
-        assert [one.task for one in found] == names
-        assert {one.state for one in found} == {"waiting"}
-        assert {one.failures for one in found} == {0}
-        assert max(one.attempt for one in found) <= 6
+        stored = [job for job in await records(app, ids) if job is not None]
+        assert [job.task for job in stored] == names
+        assert {job.state for job in stored} == {"waiting"}
+        assert {job.failures for job in stored} == {0}
+        assert max(job.attempt for job in stored) <= 6
 
 
 async def handed_back(app: Tenure, ids: list[str]) -> None:
     async def all_back() -> bool:
-        return all(one and one.attempt and not one.replica for one in await records(app, ids))
+        return all(job and job.attempt and not job.replica for job in await records(app, ids))
 
     await wait_until_async(all_back, SIZE.patience, "every unknown job was handed back")
 

@@ -1,4 +1,4 @@
-"""Records that somebody spoiled in the store: they harm no worker, no list and no neighbour."""
+"""Spoiled records in a store harm no worker, no list and no neighbour."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ from tests.contract.worlds import World
 from tests.rig.fixtures import Endpoint
 from tests.rig.sizes import SIZE
 from tests.security.mutation import Mutator
-from tests.security.working import app_on, ended, put, put_all
+from tests.security.workers import app_on, ended, put, put_all
 
 VALUES: list[Any] = [
     *(
@@ -85,7 +85,7 @@ async def spoil_postgres(world: World, ids: list[str], _: Endpoint | None) -> No
         value: Any = CHANCE.randbytes(20)
         if column in texts:
             value = CHANCE.choice(
-                [one for one in VALUES if isinstance(one, str) and "\0" not in one]
+                [value for value in VALUES if isinstance(value, str) and "\0" not in value]
             )
         elif column in ("created", "started"):
             value = CHANCE.choice([2**62, -(2**62), 0])
@@ -106,7 +106,7 @@ async def test_spoiled_records_harm_nobody(
     request: pytest.FixtureRequest, real_world: World, family: str
 ):
     if family == "memory":
-        return  # nobody else can write there
+        return  # no other process can write there
     server = request.getfixturevalue("valkey_server") if family == "redis" else None
     job = NewJob(id="", task="taking", payload=b'{"value":1}', tags=("tag",), timeout=60.0)
     async with app_on(real_world) as app:
@@ -117,13 +117,13 @@ async def test_spoiled_records_harm_nobody(
             await look_at(app)
             async with app.worker(concurrency=4):
                 done = await ended(app, good)
-                assert {one.state for one in done} == {"succeeded"}
+                assert {job.state for job in done} == {"succeeded"}
                 await look_at(app)
             await look_at(app)
             await app.recover()
             await app.prune_jobs()
             assert await app.replicas() == []
-            assert all(not one.running for one in await app.queues())
+            assert all(not queue.running for queue in await app.queues())
 
 
 async def look_at(app: Tenure) -> None:
@@ -131,8 +131,8 @@ async def look_at(app: Tenure) -> None:
     await app.queues()
     for state in STATES:
         for job in await app.jobs(state=state, limit=200):
-            told = f"{job!r} {job.error} {job.trace} {job.history} {job.created} {job.due}"
-            assert job.id in told
+            text = f"{job!r} {job.error} {job.trace} {job.history} {job.created} {job.due}"
+            assert job.id in text
     await app.jobs(tag="tag")
     await app.jobs(task="taking")
 
@@ -148,7 +148,7 @@ async def test_strange_wake_ups_harm_no_listener(
 
     store = RedisStore(valkey_server.app_url, namespace=namespace, clock=SystemClock())
     complaints: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     await store.open()
     try:
         async with store.watch(("lease", "ben"), ("queue", "q"), ("job", "j")) as bell:

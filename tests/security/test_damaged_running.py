@@ -14,7 +14,7 @@ from tests.contract.job_calls import ended, id_of, new, settle, start, states
 from tests.contract.worlds import World
 from tests.rig.lookups import stranded
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.security.hands import Hand
 
 OUTCOMES = ("succeeded", "failed", "cancelled", "retry", "handed back")
@@ -23,7 +23,7 @@ OUTCOMES = ("succeeded", "failed", "cancelled", "retry", "handed back")
 async def assert_is_aside(store: Store, *, held: int = 0) -> None:
     """The job runs nowhere, and can be looked at by hand."""
     await assert_ended(store, held=held)
-    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "unreadable")]
+    assert [(job.id, job.why) for job in await stranded(store)] == [(id_of(1), "unreadable")]
 
 
 async def assert_ended(store: Store, *, held: int = 0) -> None:
@@ -32,11 +32,11 @@ async def assert_ended(store: Store, *, held: int = 0) -> None:
     assert beat is not None
     assert beat.held == held
     assert sum(queue.running for queue in await store.jobs.counts()) == held
-    assert [(one.kind, one.name) for one in store.damage] == [("job", id_of(1))]
+    assert [(record.kind, record.name) for record in store.damage] == [("job", id_of(1))]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_a_settlement_sets_it_aside(world: World, hand: Hand, outcome: str):
+async def test_settling_a_spoiled_job_sets_it_aside(world: World, hand: Hand, outcome: str):
     store = await world.store()
     (job,) = await start(store, new(1, timeout=60.0))
     hand.spoil_job(job.id)
@@ -66,15 +66,15 @@ async def test_a_batch_of_settlements_goes_on_around_it(world: World, hand: Hand
     await assert_ended(store, held=1)
 
 
-async def test_what_it_says_of_itself_sets_it_aside_or_is_stored(world: World, hand: Hand):
+async def test_a_note_of_a_spoiled_job_sets_it_aside_or_is_stored(world: World, hand: Hand):
     store = await world.store()
-    one, two = await start(store, new(1), new(2))
-    hand.spoil_job(one.id)
-    notes = [Note(id=job.id, fence=job.fence, message="half") for job in (one, two)]
+    first, second = await start(store, new(1), new(2))
+    hand.spoil_job(first.id)
+    notes = [Note(id=job.id, fence=job.fence, message="half") for job in (first, second)]
     stored, other = await store.jobs.note(notes)
     assert other
     if stored:
-        assert await settle(store, one, "succeeded") in ("unreadable", "settled")
+        assert await settle(store, first, "succeeded") in ("unreadable", "settled")
     await store.jobs.find()
     await assert_ended(store, held=1)
 
@@ -112,7 +112,7 @@ async def test_a_worker_frees_the_slot_and_runs_the_next_job(
             await wait_until_async(is_idle, SIZE.patience, "nothing runs")
             assert not any(queue.running for queue in await app.queues())
             await app.jobs()
-            assert [(one.kind, one.name) for one in store.damage] == [("job", job.id)]
-    told = [line for line in caplog.messages if job.id in line]
-    assert len(told) == 1, told
-    assert told[0].startswith("Cannot use job")
+            assert [(record.kind, record.name) for record in store.damage] == [("job", job.id)]
+    lines = [line for line in caplog.messages if job.id in line]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("Cannot use job")

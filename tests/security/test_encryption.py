@@ -78,9 +78,9 @@ async def test_a_server_that_is_not_trusted_hears_nothing(
     listener: Listener, url: str, option: str, host: str, trusted: bool
 ):
     options = f"{option}{CERTIFICATE}" if trusted else ""
-    said = await refused(url.format(host=host, port=listener.port, options=options))
-    assert "certificate" in said.lower(), said
-    assert PASSWORD.decode() not in said
+    message = await refused(url.format(host=host, port=listener.port, options=options))
+    assert "certificate" in message.lower(), message
+    assert PASSWORD.decode() not in message
     assert listener.heard == b""
 
 

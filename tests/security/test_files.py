@@ -1,4 +1,4 @@
-"""Files: the database of SQLite is its owner's alone, and nobody else says which one it is."""
+"""Files: only their owner may read SQLite's database, or choose which file it is."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from tenure.core.clock import SystemClock
 from tenure.stores.connect import connect
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="about permissions of POSIX")
-NOBODY = 65534
+NOBODY_UID = 65534
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def no_umask() -> Iterator[None]:
 
 
 def modes_in(folder: Path) -> dict[str, int]:
-    return {one.name: stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()}
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
 
 
 async def test_the_file_and_those_beside_it_are_the_owners_alone(tmp_path: Path, no_umask: None):
@@ -53,11 +53,11 @@ async def test_a_link_that_somebody_else_put_into_a_shared_folder_is_refused(tmp
     shared.mkdir()
     shared.chmod(0o1777)
     (shared / "tenure.db").symlink_to(tmp_path / "victim.db")
-    os.lchown(shared / "tenure.db", NOBODY, NOBODY)
+    os.lchown(shared / "tenure.db", NOBODY_UID, NOBODY_UID)
     with pytest.raises(ConfigError, match="a link that another user has put into"):
         Tenure(f"sqlite:///{shared}/tenure.db")
     assert not (tmp_path / "victim.db").exists()
-    # In a folder of one's own, whoever may put a link there may do anything.
+    # A user who may put a link into a private folder may do anything there.
     shared.chmod(0o755)
     connect(f"sqlite:///{shared}/tenure.db", namespace="n", clock=SystemClock())
 

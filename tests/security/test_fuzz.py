@@ -1,4 +1,4 @@
-"""Whatever decoders are fed with: a value comes out, or one of our errors, and soon."""
+"""Any input to a decoder yields a value or one of Tenure's errors, in bounded time."""
 
 import asyncio
 import re
@@ -117,10 +117,10 @@ STRANGER = Jobs(JOBS._store, {})
 
 
 def checkpoint(data: bytes) -> Any:
-    return RunningJob(record(checkpoint=data), _nobody, cast("Any", None), 10).checkpoint
+    return RunningJob(record(checkpoint=data), _refuse, cast("Any", None), 10).checkpoint
 
 
-async def _nobody(_: Note) -> bool:
+async def _refuse(_: Note) -> bool:
     return False
 
 
@@ -160,17 +160,17 @@ MIDDLE = (
     b"e",
     b"",
 )
-STATE = HEAD + b"".join(msgspec.msgpack.encode(one) for one in (1234567, *MIDDLE[2:]))
+STATE = HEAD + b"".join(msgspec.msgpack.encode(value) for value in (1234567, *MIDDLE[2:]))
 STORED = STATE + b"|cut here|" + FIXED
 
 
 def redis_record(data: bytes) -> None:
     state, _, fixed = data.partition(b"|cut here|")
-    found = read_job(state, fixed)
-    msgspec.convert(msgspec.to_builtins(found), JobRecord)  # types are what they should be
+    job = read_job(state, fixed)
+    msgspec.convert(msgspec.to_builtins(job), JobRecord)  # types are what they should be
 
 
-# hiredis makes room for as many values as it is told, so nobody but a server may tell it.
+# hiredis makes room for as many values as it is told, so only a server may tell it.
 LONG = re.compile(rb"[*%~>|]\D?\d{6,}")
 
 
@@ -184,8 +184,8 @@ def wire(data: bytes) -> None:
 
     async def receive() -> None:
         stream: Any = NamedTuple("Stream", [("transport", Any)])(Transport())
-        one = Wire(stream, lambda replies: None, lambda *_: None)
-        one.data_received(data)
+        wire = Wire(stream, lambda replies: None, lambda *_: None)
+        wire.data_received(data)
 
     if not LONG.search(data):
         asyncio.run(receive())
@@ -237,7 +237,7 @@ def texts(text: str) -> None:
     assert len(safe(text).splitlines()) <= 1
     assert all(line.startswith("  | ") for line in indented(text).split("\n")[1:])
     is_job_id(text)
-    for check in (check_namespace, lambda one: check_name(one, "it")):
+    for check in (check_namespace, lambda name: check_name(name, "it")):
         with suppress(ConfigError):
             check(text)
 
@@ -261,17 +261,17 @@ def cursor(text: str) -> None:
 
 FROM_CHILD = msgspec.msgpack.Decoder(FromChild)
 TO_CHILD = msgspec.msgpack.Decoder(ToChild)
-SAID = [
-    packed(one)[4:]
-    for one in (
+REPORTS = [
+    packed(report)[4:]
+    for report in (
         Begun(),
         StoreNote(1, Note(id=ID, fence=1, progress=0.5)),
         Ended(how="returned", result=b"1"),
     )
 ]
 WORDS = [
-    words.encode_message(one)
-    for one in (
+    words.encode_message(message)
+    for message in (
         words.RecordRenewed("rep", [ID], 1, False),
         words.BeatFailed(),
         words.Stop(now=True),
@@ -309,8 +309,8 @@ CASES = {
     "replies of Redis": Case(wire, RESP),
     "orders": Case(words.decode_order, WORDS, UNTRUE),
     "reports": Case(words.decode_report, WORDS, UNTRUE),
-    "words of children": Case(FROM_CHILD.decode, SAID, UNTRUE),
-    "words to children": Case(TO_CHILD.decode, SAID, UNTRUE),
+    "words of children": Case(FROM_CHILD.decode, REPORTS, UNTRUE),
+    "words to children": Case(TO_CHILD.decode, REPORTS, UNTRUE),
     "health": Case(decode_health, [HEALTH], (OSError,)),
     "notifications": Case(
         lambda text: (kind_in(text, "n"), list(topics_in(text, "n"))),
@@ -329,16 +329,16 @@ CASES = {
 
 
 def feed(case: Case, data: bytes) -> float:
-    given: Any = data.decode("utf-8", "surrogateescape") if case.text else data
+    document: Any = data.decode("utf-8", "surrogateescape") if case.text else data
     began = time.process_time()
     with suppress(*case.errors):
-        case.decode(given)
+        case.decode(document)
     return time.process_time() - began
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CASES)
-def test_a_decoder_survives_whatever_it_is_fed_with(name: str):
+def test_a_decoder_survives_any_input(name: str):
     case = CASES[name]
     until = time.monotonic() + SIZE.fuzz
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -355,7 +355,7 @@ def test_a_decoder_survives_whatever_it_is_fed_with(name: str):
 
 
 # What was found this way, and must not come back.
-FOUND = [
+PAST_FAILURES = [
     ("health", b'{"a":"\xff"}'),
     ("health", b"[" * 100_000),
     ("plain results", b'"\xff"'),
@@ -374,7 +374,9 @@ FOUND = [
 
 
 @pytest.mark.parametrize(
-    ("name", "data"), FOUND, ids=[f"{name}-{at}" for at, (name, _) in enumerate(FOUND)]
+    ("name", "data"),
+    PAST_FAILURES,
+    ids=[f"{name}-{at}" for at, (name, _) in enumerate(PAST_FAILURES)],
 )
-def test_what_was_found_once(name: str, data: bytes):
+def test_a_decoder_survives_inputs_that_broke_it_before(name: str, data: bytes):
     feed(CASES[name], data)

@@ -13,7 +13,7 @@ from tenure.stores.redis.scripts import SCRIPTS
 from tests.contract.test_names import ODD_NAMES
 from tests.contract.worlds import World
 from tests.security.sources import SOURCE, modules
-from tests.security.working import put_all, records
+from tests.security.workers import put_all, records
 
 HOSTILE = [
     "'", "''", '"', '""', "\\'", "';--", "'; DROP TABLE tenure_job; --", "' OR '1'='1",
@@ -47,15 +47,15 @@ async def test_hostile_names_of_queues_tasks_and_tags_are_kept_and_found(real_wo
         [safe] = await put_all(app, [canary])
         jobs = [NewJob(id="", task=name, queue=name, tags=(name,)) for name in NAMES]
         ids = await put_all(app, jobs)
-        found = await records(app, ids)
-        assert [(one.task, one.queue, one.tags) for one in found if one] == [
+        stored = await records(app, ids)
+        assert [(job.task, job.queue, job.tags) for job in stored if job] == [
             (name, name, (name,)) for name in NAMES
         ]
         # Each finds itself and nothing else: no quote, no wild card, no other namespace.
         for name, id_ in list(zip(NAMES, ids, strict=True))[::4]:
-            for wanted in ({"queue": name}, {"task": name}, {"tag": name}):
-                assert [job.id for job in await app.jobs(**wanted)] == [id_], wanted
-        counts = {one.queue: one.waiting for one in await app.queues()}
+            for filters in ({"queue": name}, {"task": name}, {"tag": name}):
+                assert [job.id for job in await app.jobs(**filters)] == [id_], filters
+        counts = {queue.queue: queue.waiting for queue in await app.queues()}
         assert counts == {"canary": 1, **dict.fromkeys(NAMES, 1)}
         await app.pause_queue(NAMES[2])
         await app.resume_queue(NAMES[2])
@@ -117,14 +117,14 @@ def test_no_value_is_written_into_a_statement():
 def _put_in(node: ast.AST) -> list[ast.expr]:
     """Return what an expression puts into a text that looks like SQL."""
     if isinstance(node, ast.JoinedStr):
-        fixed = "".join(str(one.value) for one in node.values if isinstance(one, ast.Constant))
-        parts = [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
+        fixed = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+        parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
         return parts if SQL.search(fixed) else []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add):
         sides = [node.left, node.right]
-        fixed = [one for one in sides if isinstance(one, ast.Constant)]
-        if any(SQL.search(str(one.value)) for one in fixed):
-            return [one for one in sides if one not in fixed]
+        fixed = [side for side in sides if isinstance(side, ast.Constant)]
+        if any(SQL.search(str(side.value)) for side in fixed):
+            return [side for side in sides if side not in fixed]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         text = node.func.value
         if (

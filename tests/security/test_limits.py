@@ -1,4 +1,4 @@
-"""What is read from a store is bounded before it is read, and what is wrong with it is told."""
+"""Data from a store is bounded before it is decoded, and errors say what is wrong with it."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from tenure import ArgumentsError, Backoff, ResultUnavailable, Tenure, TooLarge,
 from tenure.core.values.depth import DEPTH_MAX, is_too_deep
 from tenure.core.values.signature import Signature
 from tests.contract.worlds import World
-from tests.security.working import app_on, ended, put
+from tests.security.workers import app_on, ended, put
 
 KIB = 1024
 
@@ -43,28 +43,43 @@ def corpus() -> list[bytes]:
             if good[at : at + 1] != b'"'
         ),
         *(good[:at] + b"\xff" + good[at + 1 :] for at in range(len(good))),
-        *(with_value(nested(one)) for one in deep),
-        *(with_value(nested(one, b'{"a":', b"}", b"1")) for one in deep),
-        *(with_value(b"[" * one) for one in deep),
-        *(with_value(b'{"a":' * one) for one in deep),
-        *(with_value(sign + b"9" * one) for one in digits for sign in (b"", b"-")),
-        *(b'{"value":1,"number":' + b"9" * one + b"}" for one in digits),
-        *(with_value(b"1" * one + b"." + b"1" * one) for one in (400, 50_000)),
-        *(with_value(one) for one in (b"1e999", b"-1e999", b"1e+999999999", b"01", b"1.", b".5")),
-        *(with_value(one) for one in (b"NaN", b"Infinity", b"-Infinity", b"nan", b"+1", b"0x1")),
-        *(with_value(one) for one in (b"True", b"None", b"undefined", b"'x'", b"//", b"/**/1")),
+        *(with_value(nested(depth)) for depth in deep),
+        *(with_value(nested(depth, b'{"a":', b"}", b"1")) for depth in deep),
+        *(with_value(b"[" * depth) for depth in deep),
+        *(with_value(b'{"a":' * depth) for depth in deep),
+        *(with_value(sign + b"9" * length) for length in digits for sign in (b"", b"-")),
+        *(b'{"value":1,"number":' + b"9" * length + b"}" for length in digits),
+        *(with_value(b"1" * length + b"." + b"1" * length) for length in (400, 50_000)),
         *(
-            with_value(b'"' + one + b'"')
-            for one in (b"\\ud800", b"\\udfff\\ud800", b"\\uZZZZ", b"\\x00")
+            with_value(literal)
+            for literal in (b"1e999", b"-1e999", b"1e+999999999", b"01", b"1.", b".5")
         ),
         *(
-            with_value(b'"' + one + b'"')
-            for one in (b"\x00", b"\n", b"\x1f", b"\xed\xa0\x80", b"\xc0\x80")
+            with_value(literal)
+            for literal in (b"NaN", b"Infinity", b"-Infinity", b"nan", b"+1", b"0x1")
         ),
-        *(with_value(b'"' + bytes([one]) + b'"') for one in range(0x80, 0x100)),
-        *(with_value(b'"' + b"\\" * one + b'"') for one in (1, 3, 50_001)),
-        *(b'{"value":1,' + one + b"}" for one in (b'"other":1', b'"number":"7"', b'"number":null')),
-        *(b'{"value":1,"number":' + one + b"}" for one in (b"1.5", b"[]", b"{}", b"true", b'""')),
+        *(
+            with_value(literal)
+            for literal in (b"True", b"None", b"undefined", b"'x'", b"//", b"/**/1")
+        ),
+        *(
+            with_value(b'"' + text + b'"')
+            for text in (b"\\ud800", b"\\udfff\\ud800", b"\\uZZZZ", b"\\x00")
+        ),
+        *(
+            with_value(b'"' + text + b'"')
+            for text in (b"\x00", b"\n", b"\x1f", b"\xed\xa0\x80", b"\xc0\x80")
+        ),
+        *(with_value(b'"' + bytes([byte]) + b'"') for byte in range(0x80, 0x100)),
+        *(with_value(b'"' + b"\\" * count + b'"') for count in (1, 3, 50_001)),
+        *(
+            b'{"value":1,' + member + b"}"
+            for member in (b'"other":1', b'"number":"7"', b'"number":null')
+        ),
+        *(
+            b'{"value":1,"number":' + number + b"}"
+            for number in (b"1.5", b"[]", b"{}", b"true", b'""')
+        ),
         *(
             b"",
             b"null",
@@ -117,13 +132,13 @@ def test_each_bad_document_is_refused_quickly_and_in_little_memory():
     assert slowest < 0.5  # some 50 ms, on a machine that has nothing else to do
 
 
-async def test_bad_documents_end_as_failed_jobs_and_harm_no_worker(real_world: World):
+async def test_bad_documents_end_as_failed_jobs_and_leave_workers_alive(real_world: World):
     async with app_on(real_world) as app, app.worker(concurrency=8):
         bad = await ended(app, await put(app, CORPUS))
         [good] = await ended(app, await put(app, [b'{"value":[1]}']))
-    assert {(one.state, one.reason) for one in bad} == {("failed", "arguments")}
-    told = [json.loads(one.error or b"{}") for one in bad]
-    assert {one["type"] for one in told} == {"tenure.errors.ArgumentsError"}
+    assert {(job.state, job.reason) for job in bad} == {("failed", "arguments")}
+    errors = [json.loads(job.error or b"{}") for job in bad]
+    assert {error["type"] for error in errors} == {"tenure.errors.ArgumentsError"}
     assert (good.state, good.result) == ("succeeded", b"[1]")
 
 
@@ -146,7 +161,7 @@ def test_brackets_in_texts_do_not_count():
     assert not is_too_deep(b"[" + b",".join([b'{"a":[1]}'] * 1000) + b"]")
 
 
-def test_what_is_nested_too_deeply_is_not_stored_either():
+def test_values_nested_too_deeply_are_not_stored():
     value: Any = 1
     for _ in range(DEPTH_MAX - 1):  # and one more for the arguments themselves
         value = [value]
@@ -170,13 +185,13 @@ async def test_arguments_beyond_the_limit_are_not_even_read(real_world: World, m
 
 async def test_results_and_checkpoints_are_bounded(real_world: World):
     app = Tenure(real_world.unopened(), result_limit=KIB)
-    told = []
+    errors = []
 
     @app.task(retry=Backoff(max_attempts=1))
     async def big(size: int) -> str:
         with pytest.raises(TooLarge) as caught:
             await current_job().save("x" * size)
-        told.append(str(caught.value))
+        errors.append(str(caught.value))
         return "x" * size
 
     async with app, app.worker():
@@ -184,7 +199,7 @@ async def test_results_and_checkpoints_are_bounded(real_world: World):
         with pytest.raises(ResultUnavailable, match="result_limit allows 1,024"):
             await job.result()
     assert job.state == "succeeded"
-    assert len(told) == 1
+    assert len(errors) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,14 +207,14 @@ async def test_results_and_checkpoints_are_bounded(real_world: World):
     [float("nan"), float("inf"), "\ud800", {"\ud800": 1}, 10**5000, {1: "\udfff"}],
     ids=["nan", "infinity", "surrogate", "name", "large", "inner"],
 )
-def test_what_has_no_json_form_is_refused_before_it_is_stored(value: Any):
+def test_values_without_a_json_form_are_refused_before_they_are_stored(value: Any):
     def typed(value: float | str | dict[str, Any], number: int = 0) -> None: ...
 
     with pytest.raises(ArgumentsError):
         Signature(typed, "typed").encode_arguments((value,), {})
 
 
-def test_of_a_name_that_comes_twice_the_last_one_counts():
+def test_the_last_of_two_equal_names_counts():
     assert SIGNATURE.decode_arguments(b'{"value":1,"value":2}') == ([], {"value": 2})
 
 

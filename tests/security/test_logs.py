@@ -1,4 +1,4 @@
-"""Logs tell what happened, in lines that nobody else can write, and without anybody's secrets."""
+"""Logs tell what happened, in lines that data cannot forge, and without secrets."""
 
 import asyncio
 import logging
@@ -38,13 +38,13 @@ BAD = re.compile(r"[^\x20-\x7e\u00a1-\u02ff\ufffd\n]")
 
 
 @pytest.mark.parametrize("kind", events.Event.__args__, ids=lambda kind: kind.__name__)
-def test_each_event_is_one_line_whatever_stands_in_it(kind: type[events.Event]):
+def test_each_event_is_one_line_whatever_its_values(kind: type[events.Event]):
     for evil in HOSTILE:
         values = [_filled(annotation, evil) for annotation in kind.__annotations__.values()]
-        said = str(kind(*values))
-        first, *rest = said.split("\n")
-        assert not BAD.search(said), said
-        assert all(line.startswith("  | ") for line in rest), said
+        message = str(kind(*values))
+        first, *rest = message.split("\n")
+        assert not BAD.search(message), message
+        assert all(line.startswith("  | ") for line in rest), message
         assert "ERROR root" not in first or evil[1:] in first  # escaped, but there
 
 
@@ -56,12 +56,12 @@ def _filled(annotation: Any, evil: str) -> Any:
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     shown = logging.Formatter("%(levelname)s %(name)s: %(message)s")
-    return "\n".join(shown.format(one) for one in caplog.records if one.name == "tenure").split(
-        "\n"
-    )
+    return "\n".join(
+        shown.format(record) for record in caplog.records if record.name == "tenure"
+    ).split("\n")
 
 
-async def test_what_handlers_raise_cannot_forge_a_line(real_world: World, caplog):
+async def test_errors_that_handlers_raise_cannot_forge_a_line(real_world: World, caplog):
     caplog.set_level(logging.DEBUG)
     app = Tenure(real_world.unopened())
     evil = "".join(HOSTILE)
@@ -81,7 +81,7 @@ async def test_what_handlers_raise_cannot_forge_a_line(real_world: World, caplog
         assert (
             re.match(r"(DEBUG|INFO|WARNING|ERROR) tenure: |  \| ", line) or "RuntimeError" in line
         )
-    forged = [one for one in lines_of(caplog) if one.startswith("2026-01-01 ERROR root")]
+    forged = [line for line in lines_of(caplog) if line.startswith("2026-01-01 ERROR root")]
     assert forged == []
 
 
@@ -128,7 +128,7 @@ async def test_arguments_and_results_are_in_no_log(real_world: World, caplog):
 
         async with other, other.worker():
             ends = [await job.wait(20) for job in jobs]
-    assert [one.state for one in ends] == ["succeeded", "failed", "failed"]
+    assert [job.state for job in ends] == ["succeeded", "failed", "failed"]
     assert "account" in (ends[2].error or "")  # it says where, and not what
     assert canary not in caplog.text
     for job in ends:
@@ -154,7 +154,7 @@ def shown_by(thing: object, depth: int = 6) -> str:
     """Return all that shows of an object to who looks at it and at what it has."""
     texts, seen, layer = [repr(thing), str(thing)], {id(thing)}, [thing]
     for _ in range(depth):
-        inner = [value for one in layer for value in _parts(one) if id(value) not in seen]
+        inner = [value for thing in layer for value in _parts(thing) if id(value) not in seen]
         seen |= {id(value) for value in inner}
         texts += [repr(value) for value in inner]
         layer = inner
@@ -171,8 +171,8 @@ def _parts(thing: object) -> list[Any]:
         return []
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     fields = [*slots, *getattr(thing, "__struct_fields__", ())]
-    found = [getattr(thing, name, None) for name in fields]
-    return [*getattr(thing, "__dict__", {}).values(), *found]
+    values = [getattr(thing, name, None) for name in fields]
+    return [*getattr(thing, "__dict__", {}).values(), *values]
 
 
 def test_the_look_finds_what_is_not_hidden():

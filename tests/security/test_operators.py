@@ -1,4 +1,4 @@
-"""Tired operators: what changes jobs or locks says what it means to do, and is never a default."""
+"""Commands that change jobs or locks need an explicit selection, never a default."""
 
 from collections.abc import Iterator
 
@@ -36,25 +36,25 @@ def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
 
 
 def test_every_command_is_known_here():
-    known = LOOKING | NAMED | CHOSEN | TIDYING | FREEZING
-    assert {name for name, _ in commands(tenure)} == known
+    classified = LOOKING | NAMED | CHOSEN | TIDYING | FREEZING
+    assert {name for name, _ in commands(tenure)} == classified
 
 
 @pytest.mark.parametrize("name", sorted(NAMED | CHOSEN))
-def test_without_saying_what_nothing_is_changed(name: str, tmp_path):
+def test_a_command_without_a_selection_changes_nothing(name: str, tmp_path):
     runner = CliRunner()
     url = f"sqlite:///{tmp_path}/tenure.db"
     assert runner.invoke(tenure, ["migrate", "--url", url]).exit_code == 0
-    told = runner.invoke(tenure, [*name.split(), "--url", url])
-    assert told.exit_code == 2
-    assert "Error" in told.output
+    result = runner.invoke(tenure, [*name.split(), "--url", url])
+    assert result.exit_code == 2
+    assert "Error" in result.output
 
 
 @pytest.mark.parametrize("name", sorted(CHOSEN))
 @pytest.mark.parametrize("option", [("--task", ""), ("--queue", ""), ("--tag", ""), ("--yes",)])
-def test_an_empty_description_means_nobody_and_not_everybody(name: str, option, tmp_path):
+def test_an_empty_filter_selects_no_job_rather_than_all(name: str, option, tmp_path):
     runner = CliRunner()
     url = f"sqlite:///{tmp_path}/tenure.db"
     assert runner.invoke(tenure, ["migrate", "--url", url]).exit_code == 0
-    told = runner.invoke(tenure, [*name.split(), "--url", url, *option])
-    assert told.exit_code == 2, told.output
+    result = runner.invoke(tenure, [*name.split(), "--url", url, *option])
+    assert result.exit_code == 2, result.output

@@ -1,4 +1,4 @@
-"""The least rights: what docs/security.md grants is all that is needed, and no more than that."""
+"""Least rights: Tenure needs all that docs/security.md grants, and nothing else."""
 
 import asyncio
 import re
@@ -21,13 +21,15 @@ REDIS = SOURCE / "stores" / "redis"
 
 def test_the_commands_are_those_that_are_sent():
     lua = "\n".join(path.read_text() for path in (REDIS / "lua").glob("*.lua"))
-    in_scripts = {one.lower() for one in re.findall(r"(?:call|gather|words_for)\('([A-Z]+)'", lua)}
+    in_scripts = {
+        command.lower() for command in re.findall(r"(?:call|gather|words_for)\('([A-Z]+)'", lua)
+    }
     others = (path for path in REDIS.glob("*.py") if path.stem != "topology")
     python = "\n".join(path.read_text() for path in others)
     sent = re.findall(r'\b(?:ask|send)\(\s*"([A-Z]+)"', python)
     packed = re.findall(r'pack\(\(b"([A-Z]+)"(?:, b"([A-Z]+)")?', python)
-    from_python = {one.lower() for one in sent} | {
-        "|".join(filter(None, one)).lower() for one in packed
+    from_python = {command.lower() for command in sent} | {
+        "|".join(filter(None, parts)).lower() for parts in packed
     }
     elsewhere = {"select", "cluster|slots"}  # sent by the driver, and by topology.py
     for_the_doctor = {"config"}  # it says what it does not know without
@@ -38,7 +40,7 @@ def test_the_commands_are_those_that_are_sent():
 def test_finding_the_primary_needs_no_more():
     text = (REDIS / "topology.py").read_text()
     words = re.findall(r'_(?:ask|reply)\(.*?"([A-Z]+)"(?:, "([A-Z]+)")?', text)
-    # HELLO is for everybody, and sentinels have users of their own.
+    # HELLO needs no right, and sentinels have users of their own.
     assert set(words) == {("CLUSTER", "SLOTS"), ("HELLO", ""), ("SENTINEL", "")}
 
 
@@ -53,7 +55,9 @@ def test_the_page_says_what_the_doctor_says():
     [user] = blocks("text", "ACL SETUSER")
     assert user == f"ACL SETUSER tenure_app on >change-me {NEEDED_RIGHTS}\n"
     [granted] = blocks("sql", "GRANT USAGE")
-    assert [one.strip() for one in granted.split(";") if one.strip()] == grants("tenure_app")
+    assert [statement.strip() for statement in granted.split(";") if statement.strip()] == grants(
+        "tenure_app"
+    )
 
 
 @pytest.fixture
@@ -87,7 +91,7 @@ def test_the_redis_user_may_do_nothing_else(plain: redis.Redis, command: tuple[s
 
 
 async def test_a_service_at_work_is_refused_nothing(private_valkey: PrivateValkey):
-    """Whoever watches ACL LOG for intruders must not find Tenure there."""
+    """An operator who watches ACL LOG for intruders must not find Tenure there."""
     server = private_valkey(config=redis_user())
     app = Tenure(as_app(server.url), namespace="shop")
 
@@ -174,9 +178,9 @@ async def test_the_rights_of_the_runtime_role_are_counted(runtime):
         GROUP BY 1
         """
     )
-    found = {row["name"]: row["rights"] for row in rows}
+    rights = {row["name"]: row["rights"] for row in rows}
     changed = {table: ["DELETE", "INSERT", "SELECT", "UPDATE"] for table in WRITTEN}
-    assert found == {**changed, "format": ["SELECT"]}
+    assert rights == {**changed, "format": ["SELECT"]}
     role = await runtime.fetchrow(
         "SELECT * FROM pg_roles WHERE rolname = current_user AND current_user = 'tenure_app'"
     )

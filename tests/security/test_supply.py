@@ -1,4 +1,4 @@
-"""What comes with an installation: few dependencies, all of them pinned by hash for development."""
+"""Dependencies: few of them, all pinned by hash for development."""
 
 import re
 import tomllib
@@ -12,7 +12,11 @@ PINNED = sorted((ROOT / "requirements").glob("*.txt"))
 
 
 def test_the_base_install_needs_two_packages():
-    needed = {re.split(r"[^\w-]", one)[0] for one in PROJECT["dependencies"] if "win32" not in one}
+    needed = {
+        re.split(r"[^\w-]", requirement)[0]
+        for requirement in PROJECT["dependencies"]
+        if "win32" not in requirement
+    }
     assert needed == {"msgspec", "cronsim"}
 
 

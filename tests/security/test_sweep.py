@@ -1,4 +1,4 @@
-"""Every field of every stored record, spoiled: neighbours go on, and operators are told.
+"""Spoils every field of every stored record: neighbours go on, and the doctor names the damage.
 
 The live store says which fields there are, so that one that is added later is spoiled as well. In a
 round each mutation has a record of its own. A round that does harm is split until the mutations are
@@ -81,34 +81,34 @@ def ground(
 @pytest.mark.timeout(3600)
 def test_a_spoiled_record_harms_no_neighbour_and_is_named(ground: Ground):
     chosen = mutations(ground)
-    waiting, found = shares(chosen), []
+    waiting, harmful = shares(chosen), []
     while waiting:
         share = waiting.pop(0)
         done = play(ground, share)
         if done.problems:
-            found += culprits(ground, share, done.problems)
+            harmful += culprits(ground, share, done.problems)
         if done.left:
             waiting.append(done.left)
-    assert not found, f"{len(found)} of {len(chosen)}:\n" + "\n".join(found)
+    assert not harmful, f"{len(harmful)} of {len(chosen)}:\n" + "\n".join(harmful)
 
 
 def mutations(ground: Ground) -> list[Mutation]:
     with ground.scene(3) as (_, _, _, spoiler):
-        fields = [one for one in spoiler.fields() if "format" not in one.group]
-        fields = [one for one in fields if str(one) not in BELIEVED]
+        fields = [field for field in spoiler.fields() if "format" not in field.group]
+        fields = [field for field in fields if str(field) not in BELIEVED]
     chance = random.Random(SEED)
     return [
-        Mutation(one, junk)
-        for one in fields
-        for junk in chance.sample(one.junk, min(JUNK, len(one.junk)))
+        Mutation(field, junk)
+        for field in fields
+        for junk in chance.sample(field.junk, min(JUNK, len(field.junk)))
     ]
 
 
-def shares(found: list[Mutation]) -> list[list[Mutation]]:
+def shares(chosen: list[Mutation]) -> list[list[Mutation]]:
     """Share mutations out so that no round spoils more records of a group than there are."""
     by_group: dict[str, list[Mutation]] = defaultdict(list)
-    for one in found:
-        by_group[one.field.group].append(one)
+    for mutation in chosen:
+        by_group[mutation.field.group].append(mutation)
     rounds: list[list[Mutation]] = []
     for group, every in by_group.items():
         most = 1 if group in ALONE else COPIES
@@ -129,28 +129,28 @@ def play(ground: Ground, chosen: list[Mutation]) -> Round:
         with Complaints() as logged:
             done.problems += asyncio.run(neighbours(url, namespace, scene))
             done.problems += commands(url, namespace, scene)
-        done.problems += [f"logged twice: {one}" for one in {*logged} if logged.count(one) > 1]
+        done.problems += [f"logged twice: {line}" for line in {*logged} if logged.count(line) > 1]
     return done
 
 
 def spoil(spoiler: Spoiler, chosen: list[Mutation], left: list[Mutation]) -> dict[str, Mutation]:
     """Carry mutations out, each on a record of its own; return them by what those were."""
     taken: dict[str, int] = defaultdict(int)
-    groups = {one.field.group for one in chosen}
+    groups = {mutation.field.group for mutation in chosen}
     # The pause of all timers comes last: there is only one.
     rows = {group: sorted(spoiler.rows(group), key=_is_alone) for group in groups}
     done: dict[str, Mutation] = {}
-    for one in chosen:
-        group = rows[one.field.group]
-        at = taken[one.field.group]
+    for mutation in chosen:
+        group = rows[mutation.field.group]
+        at = taken[mutation.field.group]
         if at >= len(group):
-            left += [one] if group else []
+            left += [mutation] if group else []
             continue
         # A document of one record may lack what those of others have.
         for place in range(at, min(at + _TRIES, len(group))):
-            if spoiler.spoil(one.field, group[place], one.junk):
-                taken[one.field.group] = place + 1
-                done[repr(group[place])] = one
+            if spoiler.spoil(mutation.field, group[place], mutation.junk):
+                taken[mutation.field.group] = place + 1
+                done[repr(group[place])] = mutation
                 break
     return done
 
@@ -163,10 +163,14 @@ def unnamed(
     url: str, namespace: str, before: set[str], spoiled: dict[str, Mutation]
 ) -> Iterator[str]:
     """Tell of records that lists do not show any more, and that the doctor does not name."""
-    told = invoked("doctor", url=url, namespace=namespace).output
+    report = invoked("doctor", url=url, namespace=namespace).output
     for name in sorted(before - asyncio.run(shown(url, namespace))):
-        causes = [one for row, one in spoiled.items() if name in row]
-        if name not in told and causes and not any(ENDS.search(str(one.field)) for one in causes):
+        causes = [mutation for row, mutation in spoiled.items() if name in row]
+        if (
+            name not in report
+            and causes
+            and not any(ENDS.search(str(mutation.field)) for mutation in causes)
+        ):
             yield f"neither shown nor named: {name}"
 
 
@@ -208,11 +212,11 @@ def commands(url: str, namespace: str, scene: Scene) -> Iterator[str]:
         ("replicas", "ls"),
         ("timers", "ls"),
     ):
-        told = invoked(*words, url=url, namespace=namespace)
-        if told.exception is not None and not isinstance(told.exception, SystemExit):
-            yield f"tenure {' '.join(words)}: {told.exception!r}"[:600]
-        elif told.exit_code and words[1:2] != ("show",):
-            yield f"tenure {' '.join(words)}: {told.output}"[:600]
+        result = invoked(*words, url=url, namespace=namespace)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            yield f"tenure {' '.join(words)}: {result.exception!r}"[:600]
+        elif result.exit_code and words[1:2] != ("show",):
+            yield f"tenure {' '.join(words)}: {result.output}"[:600]
 
 
 def invoked(*words: str, url: str, namespace: str) -> Any:
@@ -245,8 +249,8 @@ def culprits(ground: Ground, chosen: list[Mutation], problems: list[str]) -> lis
     if len(chosen) == 1:
         return [f"{chosen[0]!r}\n    " + "\n    ".join(problems)]
     half = len(chosen) // 2
-    found = []
+    harmful = []
     for part in (chosen[:half], chosen[half:]):
         if harm := play(ground, part).problems:
-            found += culprits(ground, part, harm)
-    return found or [f"{chosen!r} only together: {problems}"[:2000]]
+            harmful += culprits(ground, part, harm)
+    return harmful or [f"{chosen!r} only together: {problems}"[:2000]]

@@ -63,27 +63,27 @@ _COLUMNS = (
 
 def main() -> int:
     """Replay one seed, or run many and print what happened in them."""
-    given = _arguments()
-    if given.seed is not None:
-        return _replay(given)
-    faults = () if given.no_faults else FAULTS
-    scenarios = [given.scenario] if given.scenario else list(SCENARIOS)
+    options = _arguments()
+    if options.seed is not None:
+        return _replay(options)
+    faults = () if options.no_faults else FAULTS
+    scenarios = [options.scenario] if options.scenario else list(SCENARIOS)
     totals = run_many(
-        given.count,
+        options.count,
         scenarios=scenarios,
-        first=given.first,
+        first=options.first,
         faults=faults,
-        on_progress=_Progress(given.count),
+        on_progress=_Progress(options.count),
     )
     _print_counts(totals)
-    failed = [(name, seed, why) for name, one in totals.items() for seed, why in one.failed]
+    failed = [(name, seed, why) for name, total in totals.items() for seed, why in total.failed]
     for number, (name, seed, why) in enumerate(failed[:_SHOWN]):
         _print_failure(Replay(scenario=name, seed=seed), why, is_shortened=number < _SHORTENED)
     missing = below_minimums(totals)
     for line in missing:
         print(f"too little happened: {line}")
-    if given.summary is not None:
-        _write_summary(given.summary, totals)
+    if options.summary is not None:
+        _write_summary(options.summary, totals)
     print(f"\nsim: {_verdict(totals, len(failed), len(missing))}")
     return 1 if failed or missing else 0
 
@@ -112,32 +112,32 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--until", type=float, help="let everything go well from this second on")
     parser.add_argument("--history", type=Path, help="write the history of a replay to this file")
     parser.add_argument("--summary", type=Path, help="write the sums to this file, as JSON")
-    given = parser.parse_args()
-    if given.seed is not None:
-        given.cut = _cut(given, parser)
-    elif given.count < (least := 1 if given.scenario else _COUNT_MIN):
+    options = parser.parse_args()
+    if options.seed is not None:
+        options.cut = _cut(options, parser)
+    elif options.count < (least := 1 if options.scenario else _COUNT_MIN):
         parser.error(f"--count must be at least {least}, one for each scenario or more")
-    return given
+    return options
 
 
-def _cut(given: argparse.Namespace, parser: argparse.ArgumentParser) -> Replay:
-    if given.scenario is None:
+def _cut(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Replay:
+    if options.scenario is None:
         parser.error("--seed needs a --scenario: a seed means something else in each")
-    without = [one for one in given.without.split(",") if one]
+    without = [kind for kind in options.without.split(",") if kind]
     if strange := set(without).difference(FAULTS):
         parser.error(f"--without: no fault is called {strange.pop()!r}; these are: {_list(FAULTS)}")
-    numbers = [str(one.number) for one in planned(given.seed, given.scenario).events]
-    dropped = [one for one in given.drop.split(",") if one]
+    numbers = [str(event.number) for event in planned(options.seed, options.scenario).events]
+    dropped = [number for number in options.drop.split(",") if number]
     if strange := set(dropped).difference(numbers):
         parser.error(f"--drop: there is no event {strange.pop()!r}, only {_list(numbers)}")
-    if given.history is not None and not given.history.parent.is_dir():
-        parser.error(f"--history: there is no folder {given.history.parent}")
+    if options.history is not None and not options.history.parent.is_dir():
+        parser.error(f"--history: there is no folder {options.history.parent}")
     return Replay(
-        scenario=given.scenario,
-        seed=given.seed,
+        scenario=options.scenario,
+        seed=options.seed,
         without=tuple(without),
         dropped=tuple(map(int, dropped)),
-        until=given.until,
+        until=options.until,
     )
 
 
@@ -145,12 +145,12 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _replay(given: argparse.Namespace) -> int:
-    plan = given.cut.plan
+def _replay(options: argparse.Namespace) -> int:
+    plan = options.cut.plan
     outcome = run(plan)
     print(plan)
-    if given.history is not None:
-        given.history.write_bytes(write_lines(outcome.history))
+    if options.history is not None:
+        options.history.write_bytes(write_lines(outcome.history))
     print(f"\n{len(outcome.history)} entries in its history, {len(outcome.wrong)} violations")
     for line in outcome.wrong:
         print(f"  {line}")
@@ -158,19 +158,19 @@ def _replay(given: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Says now and then how far it is, to whoever watches."""
+    """Prints the progress now and then."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._began = self._said = time.monotonic()
+        self._began = self._reported = time.monotonic()
 
     def __call__(self, totals: Totals) -> None:
         now = time.monotonic()
-        if now - self._said < _REPORT_EVERY:
+        if now - self._reported < _REPORT_EVERY:
             return
-        self._said = now
-        runs = sum(one.runs for one in totals.values())
-        failed = sum(len(one.failed) for one in totals.values())
+        self._reported = now
+        runs = sum(total.runs for total in totals.values())
+        failed = sum(len(total.failed) for total in totals.values())
         left = (self._count - runs) * (now - self._began) / runs
         minutes = f"{left / 60:.0f} min" if left > _SHORTLY else f"{left:.0f} s"
         print(
@@ -183,21 +183,21 @@ class _Progress:
 
 def _write_summary(path: Path, totals: Totals) -> None:
     summary = {
-        "histories": sum(one.runs for one in totals.values()),
-        "violations": sum(len(one.failed) for one in totals.values()),
-        "counts": sum((one.counts for one in totals.values()), Counter()),
+        "histories": sum(total.runs for total in totals.values()),
+        "violations": sum(len(total.failed) for total in totals.values()),
+        "counts": sum((total.counts for total in totals.values()), Counter()),
     }
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
 def _print_counts(totals: Totals) -> None:
     print(f"{'':<28}" + "".join(f"{name:>12}" for name in totals))
-    print(f"{'histories':<28}" + "".join(f"{one.runs:>12,}" for one in totals.values()))
+    print(f"{'histories':<28}" + "".join(f"{total.runs:>12,}" for total in totals.values()))
     for what in _COLUMNS:
-        print(f"{what:<28}" + "".join(f"{one.counts[what]:>12,}" for one in totals.values()))
-    rates = (one.runs / max(one.seconds, 1e-9) for one in totals.values())
+        print(f"{what:<28}" + "".join(f"{total.counts[what]:>12,}" for total in totals.values()))
+    rates = (total.runs / max(total.seconds, 1e-9) for total in totals.values())
     print(f"{'histories/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
-    rates = (one.counts["steps"] / max(one.seconds, 1e-9) for one in totals.values())
+    rates = (total.counts["steps"] / max(total.seconds, 1e-9) for total in totals.values())
     print(f"{'steps/s of one core':<28}" + "".join(f"{rate:>12,.0f}" for rate in rates))
     print("(lost writes and jobs: what 'empty' and 'failover' took from the store itself)")
 

@@ -1,4 +1,4 @@
-"""Runs many seeds on all cores; sums up their counts, and says whether enough has happened."""
+"""Runs many seeds on all cores; sums up their counts, and checks that enough has happened."""
 
 from __future__ import annotations
 

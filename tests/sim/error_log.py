@@ -1,4 +1,4 @@
-"""What the library logs during a simulation: each error is a violation, the rest is dropped."""
+"""Collects the library's log during a simulation: each error is a violation."""
 
 from __future__ import annotations
 

@@ -219,19 +219,19 @@ class ServerJobs(Jobs):
         limit: int = BATCH_MAX,
         as_of: int | None = None,
     ) -> Orphans:
-        known = self._jobs.replicas
-        living = {id_ for id_, record in known.items() if not record.dead}
-        former = set(known)
+        replicas = self._jobs.replicas
+        living = {id_ for id_, record in replicas.items() if not record.dead}
+        former = set(replicas)
         orphans = await super().orphans(
             by=by, replica=replica, grace=grace, limit=limit, as_of=as_of
         )
         seen = orphans.now if as_of is None else min(orphans.now, as_of)
         for id_ in sorted(living):
-            if id_ not in known or known[id_].dead:
+            if id_ not in replicas or replicas[id_].dead:
                 self._recorder.record(
                     "declared dead", replica=id_, seen=seen, ok=replica is not None
                 )
-        for id_ in sorted(former - set(known)):
+        for id_ in sorted(former - set(replicas)):
             self._recorder.record("removed", replica=id_)
         for job in orphans.jobs:
             self._orphans[job.id, job.fence] = (job.replica, grace, seen)
@@ -310,8 +310,12 @@ class ServerSchedules(Schedules):
         return answer
 
     def _documents(self, commit: Commit) -> dict[str, StoredSchedule]:
-        known = self._schedules
-        return {name: StoredSchedule.of(known[name]) for name in names_in(commit) if name in known}
+        schedules = self._schedules
+        return {
+            name: StoredSchedule.of(schedules[name])
+            for name in names_in(commit)
+            if name in schedules
+        }
 
 
 def _is_own(commit: Commit, answer: Committed) -> bool:

@@ -1,4 +1,4 @@
-"""What a simulation writes down about commits, read from documents that are written by hand."""
+"""The entries that a simulation writes about commits, from documents written by hand."""
 
 from typing import Any
 
@@ -35,16 +35,16 @@ class Recorder:
         self._numbers += 1
         version = self.version_of(name) if expects is None else expects
         expected = Expected(name, version, facts.pop("silent_for", None))
-        given = {"id": f"c{self._numbers}", "expects": (expected,), **facts}
+        fields = {"id": f"c{self._numbers}", "expects": (expected,), **facts}
         before = len(self.history.entries)
-        await self.server.schedules.commit([Commit(name=name, **given)])
+        await self.server.schedules.commit([Commit(name=name, **fields)])
         written = [entry for entry in self.history.entries[before:] if entry.what != "claimed"]
         [entry] = written
         return entry
 
     def version_of(self, name: str) -> str:
-        known = self.server.data.schedules
-        return known[name].version if name in known else ""
+        schedules = self.server.data.schedules
+        return schedules[name].version if name in schedules else ""
 
     async def register(self, name: str = "t", **facts: Any) -> Entry:
         write = Write(name, standing(10), ruler="d", definition=CHARTER)
@@ -217,5 +217,5 @@ async def test_a_refusal_that_changes_something(
     await recorder.server.schedules.commit(
         [Commit(id="x", name="t", expects=(Expected("t", "another"),))]
     )
-    told = [entry.what for entry in recorder.history.entries[before:]]
-    assert told == ["changed by a refusal", "refused commit"]
+    kinds = [entry.what for entry in recorder.history.entries[before:]]
+    assert kinds == ["changed by a refusal", "refused commit"]

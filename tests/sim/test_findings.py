@@ -1,4 +1,4 @@
-"""What the simulation has found and what is still open, each as a test without dice."""
+"""Bugs that the simulation found, each as a test without randomness."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from copy import deepcopy
@@ -95,8 +95,8 @@ async def register(store: MemoryStore, name: str, *former: str) -> None:
 
 
 async def successors(store: MemoryStore) -> dict[str, str]:
-    found = await read_schedules(store)
-    return {one.name: one.standing.successor for one in found.all}
+    schedules = await read_schedules(store)
+    return {schedule.name: schedule.standing.successor for schedule in schedules.all}
 
 
 async def test_a_new_name_takes_over_a_former_one_that_came_while_it_looked(store):
@@ -117,7 +117,7 @@ async def test_a_former_name_yields_to_a_successor_that_is_declared_while_it_loo
     assert await successors(store) == {"new": "", "old": "new"}
 
 
-async def test_a_new_name_begins_anew_if_its_earlier_self_was_forgotten(store, clock):
+async def test_a_forgotten_name_starts_from_scratch(store, clock):
     """It went on where its former name was, and decided about the same ticks once more."""
     await register(store, "old")
     await register(store, "new", "old")
@@ -140,7 +140,7 @@ async def test_a_pause_that_ended_under_a_forgotten_name_does_not_come_back(stor
     assert new.standing.freeze is None
 
 
-async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, clock):
+async def test_a_timer_that_is_declared_during_a_cleanup_is_kept(store, clock):
     await register(store, "timer")
     await clock.advance(100)
     slow = InterruptedRead(store, lambda: store.schedules.declare([("timer", "of timer")]))
@@ -148,7 +148,7 @@ async def test_a_timer_that_is_declared_while_somebody_tidies_up_is_kept(store, 
     assert await successors(store) == {"timer": ""}
 
 
-async def test_a_former_name_is_kept_if_its_successor_comes_while_somebody_tidies_up(store, clock):
+async def test_a_former_name_is_kept_if_its_successor_comes_during_a_cleanup(store, clock):
     await register(store, "old")
     await register(store, "new", "old")
     await clock.advance(100)

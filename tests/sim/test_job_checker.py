@@ -21,16 +21,16 @@ BEGIN = [
 def claimed(
     at: float, fence: int, attempt: int = 1, replica: str = "r", no: int = 1
 ) -> list[Entry]:
-    asked = entry(at, "claim call", replica=replica, number=no, ok=True, ids=["j"])
-    return [asked, of_job(at, "claimed", fence, replica=replica, attempt=attempt)]
+    call = entry(at, "claim call", replica=replica, number=no, ok=True, ids=["j"])
+    return [call, of_job(at, "claimed", fence, replica=replica, attempt=attempt)]
 
 
-def said(at: float, what: str, fence: int = 5, **facts: Any) -> Entry:
+def by_handler(at: float, what: str, fence: int = 5, **facts: Any) -> Entry:
     return of_job(at, what, fence, by="p", **facts)
 
 
 def failed_and_retried(at: float, fence: int, attempt: int) -> list[Entry]:
-    failed = said(at, "failed", fence, seconds=0.2)
+    failed = by_handler(at, "failed", fence, seconds=0.2)
     return [
         *claimed(at, fence, attempt, no=attempt),
         failed,
@@ -56,7 +56,10 @@ def after_a_step(seconds: float, entries: list[Entry]) -> list[Entry]:
     by = round(seconds * SECOND)
     return [
         entry(entries[0].at, "stepped", seconds=seconds),
-        *(replace(one, now=one.now + by, seen=one.seen and one.seen + by) for one in entries),
+        *(
+            replace(entry, now=entry.now + by, seen=entry.seen and entry.seen + by)
+            for entry in entries
+        ),
     ]
 
 
@@ -125,20 +128,20 @@ RIGHT_JOBS = {
         *failed_and_retried(2, 3, 1),
         *failed_and_retried(3, 4, 2),
         *claimed(4, 5, 3, no=3),
-        said(4, "failed"),
+        by_handler(4, "failed"),
         settled(4, 5, "failed"),
         of_job(90, "final", 5, outcome="failed", number=1, attempt=3, failures=3),
     ],
     "rejected": [
         *claimed(2, 5),
-        said(3, "failed", detail="Reject"),
+        by_handler(3, "failed", detail="Reject"),
         settled(3, 5, "failed"),
         of_job(90, "final", 5, outcome="failed", number=1, attempt=1, failures=1),
     ],
     "finished, and its end is lost by the store": [
         *claimed(2, 3),
         entry(2, "copied"),
-        said(3, "finished", 3),
+        by_handler(3, "finished", 3),
         settled(3, 3),
         entry(4, "rolled back"),
         settled(5, 3, "handed back"),
@@ -259,7 +262,7 @@ WRONG_JOBS = {
     "given up too early": [
         *failed_and_retried(2, 3, 1),
         *claimed(4, 5, 2, no=2),
-        said(4, "failed"),
+        by_handler(4, "failed"),
         settled(4, 5, "failed"),
         of_job(90, "final", 5, outcome="failed", number=1, attempt=2, failures=2),
     ],
@@ -273,7 +276,7 @@ WRONG_JOBS = {
     ],
     "tried again too early": [
         *claimed(2, 3),
-        said(3, "failed", 3, seconds=0.2),
+        by_handler(3, "failed", 3, seconds=0.2),
         settled(3, 3, "retry"),
         *claimed(4, 5, 2, no=2),
         *DONE[2:],
@@ -281,13 +284,13 @@ WRONG_JOBS = {
     ],
     "finished and handed back": [
         *claimed(2, 3),
-        said(3, "finished", 3),
+        by_handler(3, "finished", 3),
         settled(3, 3, "handed back"),
         *claimed(4, 5, 2, no=2),
         *DONE[2:],
         ended(2),
     ],
-    "failed, and it has succeeded": [*DONE[:3], said(3, "failed"), DONE[3], END],
+    "failed, and it has succeeded": [*DONE[:3], by_handler(3, "failed"), DONE[3], END],
     "left with more": [
         *claimed(2, 3),
         entry(3, "left", replica="r"),
@@ -313,7 +316,7 @@ def test_only_jobs_that_the_store_has_lost_are_counted_and_forgiven():
     others = entry(3, "inserted", job="x", number=1, key="u", answer="created")
     wrong, lost = check_jobs([*BEGIN, entry(2, "emptied"), others, final])
     assert lost == 1
-    assert not any("accepted" in one for one in wrong)
+    assert not any("accepted" in complaint for complaint in wrong)
 
 
 @pytest.mark.parametrize("kept", [False, True])

@@ -153,34 +153,34 @@ def test_sections_of_holders_alone():
     assert len(check_sections([*first, of("b", 3, "entered", 1), of("b", 4, "leaves", 1)])) == 1
 
 
-def test_a_lease_that_lasts_is_given_to_nobody_else():
+def test_a_lease_that_lasts_goes_to_no_other_holder():
     def of(by: str, at: float, what: str, fence: int, seconds: float = 0) -> Entry:
         return Entry(at=at, by=by, what=what, key="k", fence=fence, limit=1, seconds=seconds)
 
     def entered(by: str, at: float, fence: int, lasts: float) -> list[Entry]:
         return [of(by, at, "entered", fence), of(by, at, "acts", fence, lasts)]
 
-    first, told = entered("a", 1, 1, 3), of("a", 5, "notified of loss", 1)
+    first, notice = entered("a", 1, 1, 3), of("a", 5, "notified of loss", 1)
     crash = Entry(at=1.5, by="world", what="crash", detail="a")
-    for end in (told, crash):
+    for end in (notice, crash):
         assert len(check_sections([*first, *entered("b", 2, 2, 3), end])) == 1
         assert not check_sections([*first, *entered("b", 4, 2, 3), end])
-    robbed = [*first, *entered("b", 2, 2, 3), told, of("b", 5, "notified of loss", 2)]
+    robbed = [*first, *entered("b", 2, 2, 3), notice, of("b", 5, "notified of loss", 2)]
     assert len(check_sections(robbed)) == 1
     late = [*entered("b", 2, 2, 0), of("b", 2, "noticed loss", 2)]
     assert not check_sections([*first, *late, of("a", 3, "leaves", 1)])
-    woken = [of("a", 5, "acts", 1, 0), told]
+    woken = [of("a", 5, "acts", 1, 0), notice]
     assert not check_sections([*first, *entered("b", 4, 2, 3), *woken])
     left = [*first, of("a", 1.5, "leaves", 1), crash]
-    assert not check_sections([*left, *entered("b", 2, 2, 3), told])
+    assert not check_sections([*left, *entered("b", 2, 2, 3), notice])
 
 
 def test_effects():
-    given = [granted(1, "a", 1), granted(2, "b", 2)]
+    grants = [granted(1, "a", 1), granted(2, "b", 2)]
 
     def effects(*fences: tuple[int, bool]) -> list[Entry]:
         return [
-            *given,
+            *grants,
             *(entry(3, "effect", by="resource", key="k", fence=f, ok=o) for f, o in fences),
         ]
 

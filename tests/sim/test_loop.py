@@ -48,7 +48,7 @@ def test_dice_decide_between_lanes_and_asyncio_within_one():
     orders = {tuple(interleaved(seed)) for seed in range(20)}
     assert len(orders) > 5
     for order in orders:
-        assert [one for one in order if one[0] == "a"] == [f"a{n}" for n in range(5)]
+        assert [line for line in order if line[0] == "a"] == [f"a{n}" for n in range(5)]
     assert interleaved(3) == interleaved(3)
 
 
@@ -107,13 +107,13 @@ def test_nothing_of_a_dead_lane_runs_any_more():
         task._log_destroy_pending = False
 
 
-def test_who_waits_for_nothing_is_told():
+def test_a_run_that_waits_for_nothing_is_stuck():
     loop = make_loop()
     with pytest.raises(Stuck, match="nothing is left"):
         loop.run(asyncio.Event().wait(), max_steps=100)
 
 
-def test_who_turns_in_circles_is_told():
+def test_a_run_without_an_end_is_stuck():
     async def spin() -> None:
         for _ in count():
             await asyncio.sleep(0)

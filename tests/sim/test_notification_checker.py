@@ -1,4 +1,4 @@
-"""The checkers of what is told, to whom and when, on histories written by hand."""
+"""The checkers of notifications, on histories written by hand."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tests.sim.entry_builders import entry, granted, of_job, recovered, settled
 from tests.sim.history import Entry
 
 
-def test_who_is_told_in_time():
+def test_losses_must_be_reported_in_time():
     late = Entry(at=5, by="m0.1", what="noticed loss", ok=True, seconds=2)
     pause = Entry(at=2, by="world", what="pause", number=0, seconds=2.5)
     assert len(check_notified_in_time([late])) == 1
@@ -31,23 +31,23 @@ def of_handler(at: float, what: str, **facts: Any) -> Entry:
 
 
 PAUSED = Entry(at=3, by="world", what="pause", number=0, seconds=2)
-TOLD = Entry(at=2, by="m0.1", what="received cancel", ids=["j"])
+NOTICE = Entry(at=2, by="m0.1", what="received cancel", ids=["j"])
 
 
 @pytest.mark.parametrize(
     ("history", "is_right"),
     [
-        ([TOLD, of_handler(2.01, "stopped")], True),
-        ([TOLD, of_handler(2.01, "finished")], True),
-        ([TOLD, of_handler(4, "finished")], False),
-        ([TOLD, of_handler(4, "failed")], False),
-        ([TOLD, PAUSED, of_handler(5, "finished")], True),
-        ([PAUSED, replace(TOLD, at=6), of_handler(8, "finished")], False),
-        ([TOLD, replace(TOLD, at=3), of_handler(3.01, "finished")], False),
-        ([TOLD, of_handler(3, "began"), of_handler(9, "finished")], True),
+        ([NOTICE, of_handler(2.01, "stopped")], True),
+        ([NOTICE, of_handler(2.01, "finished")], True),
+        ([NOTICE, of_handler(4, "finished")], False),
+        ([NOTICE, of_handler(4, "failed")], False),
+        ([NOTICE, PAUSED, of_handler(5, "finished")], True),
+        ([PAUSED, replace(NOTICE, at=6), of_handler(8, "finished")], False),
+        ([NOTICE, replace(NOTICE, at=3), of_handler(3.01, "finished")], False),
+        ([NOTICE, of_handler(3, "began"), of_handler(9, "finished")], True),
     ],
 )
-def test_who_is_cancelled_stops(history: list[Entry], is_right: bool):
+def test_a_cancelled_job_must_stop_in_time(history: list[Entry], is_right: bool):
     assert len(check_notified_in_time([of_handler(1, "began"), *history])) == (not is_right)
 
 
@@ -66,12 +66,12 @@ def test_attempts_end_with_their_time_out(history: list[Entry], is_right: bool):
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "retry", "failed", "cancelled"])
-def test_who_is_told_of_a_refused_end(outcome: str):
+def test_a_worker_must_report_a_refused_end(outcome: str):
     refused = of_job(2, "settled", 5, outcome=outcome, answer="lost", holder="m0.1")
-    told = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
+    report = Entry(at=3, by="m0.1", what="event", detail="AttemptLost", job="j", fence=5)
     crash = Entry(at=2, by="world", what="crash", detail="m0.1")
     assert len(check_refused_ends_reported([refused])) == 1
-    assert not check_refused_ends_reported([refused, told])
+    assert not check_refused_ends_reported([refused, report])
     assert not check_refused_ends_reported([refused, crash])
     assert not check_refused_ends_reported([settled(2, 5), refused])
 

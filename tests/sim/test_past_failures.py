@@ -1,4 +1,4 @@
-"""What the simulation has failed for once, in checkers and in what they look at, without dice."""
+"""Past failures of the simulation, in checkers and in the library, without randomness."""
 
 import logging
 from copy import deepcopy
@@ -34,7 +34,7 @@ async def test_a_worker_that_is_stopped_during_its_audit_leaves(caplog):
             faults.lose_request("find", times=1000)
             await clock.advance(60)  # it asks which jobs it runs, and gets no answer
     assert faults.calls["find"]
-    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     await store.close()
 
 
@@ -57,7 +57,7 @@ def test_listing_cuts_short_what_is_too_long():
 
 
 @pytest.mark.parametrize(("left", "wrong"), [(7, 0), (8, 1)])
-def test_whoever_leaves_waits_for_a_last_answer(left: float, wrong: int):
+def test_a_worker_that_leaves_waits_for_a_last_answer(left: float, wrong: int):
     history = [
         settled(2, 5, answer="lost", holder="m0.1"),
         entry(left, "ended", by="m0.1"),

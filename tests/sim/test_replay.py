@@ -1,4 +1,4 @@
-"""What a failing seed leaves behind: a command that replays it, and a shorter one."""
+"""A failing seed prints a command that replays it, and a shorter one."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def test_a_shortened_command_means_the_shortened_plan(tmp_path, capsys, monkeypa
     assert (tmp_path / "lines").read_bytes() == write_lines(run(cut.plan).history)
 
 
-def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
+def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch, capsys):
     def dislike(history: list[Entry]) -> list[str]:
         return [f"{entry.at} s: a crash" for entry in history if entry.what == "crash"]
 
@@ -57,10 +57,10 @@ def test_a_failure_is_told_with_its_command(monkeypatch, capsys):
     seed = next(seed for seed in range(100) if run(planned(seed, "locks")).wrong)
     wrong = run(planned(seed, "locks")).wrong
     command._print_failure(Replay(scenario="locks", seed=seed), wrong, is_shortened=True)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     replay = f"{interpreter()} -m tests.sim --scenario locks --seed {seed}"
-    assert f"replay:    {replay}\n" in said
-    shortened = next(line for line in said.splitlines() if line.startswith("shortened: "))
+    assert f"replay:    {replay}\n" in output
+    shortened = next(line for line in output.splitlines() if line.startswith("shortened: "))
     assert "--without" in shortened or len(planned(seed, "locks").faults) == 1
 
 
@@ -80,7 +80,7 @@ def test_many_runs_by_command(option):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--count 9", "--count must be at least 10"),
         ("--count 0 --scenario jobs", "--count must be at least 1"),
@@ -91,11 +91,11 @@ def test_many_runs_by_command(option):
         ("--seed 3 --scenario jobs --history no/where", "there is no folder no"),
     ],
 )
-def test_what_means_nothing_is_refused(words: str, told: str, monkeypatch, capsys):
+def test_meaningless_arguments_are_refused(words: str, message: str, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["sim", *words.split()])
     with pytest.raises(SystemExit, match="2"):
         command.main()
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_command_is_for_whoever_stands_here(tmp_path, monkeypatch):
@@ -114,7 +114,8 @@ def test_a_part_of_all_runs_is_like_the_whole():
     whole = {name: round(2000 * share) for name, share in SHARES.items()}
     assert all(abs(half[name] - runs / 2) <= 25 for name, runs in whole.items())
     every = {
-        name: [seed for one, seeds in batches if one == name for seed in seeds] for name in whole
+        name: [seed for scenario, seeds in batches if scenario == name for seed in seeds]
+        for name in whole
     }
     assert every == {name: list(range(5, 5 + runs)) for name, runs in whole.items()}
 

@@ -61,11 +61,11 @@ def test_without_faults_it_fails_on_its_floors(scenario: str):
 
 def open_loops() -> list[asyncio.AbstractEventLoop]:
     gc.collect()
-    loops = [one for one in gc.get_objects() if isinstance(one, asyncio.AbstractEventLoop)]
+    loops = [obj for obj in gc.get_objects() if isinstance(obj, asyncio.AbstractEventLoop)]
     return [loop for loop in loops if not loop.is_closed()]
 
 
-def test_what_is_taken_apart_makes_no_event_loop():
+def test_taking_a_run_apart_makes_no_event_loop():
     before = open_loops()
     for seed in range(20):
         run(planned(seed, "fleet"))
@@ -79,8 +79,12 @@ def some_locks() -> list[Outcome]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_does_not_come_true_is_missed(fault: str, some_locks: list[Outcome]):
-    rest = [one for one in FAULTS if one != fault]
-    without = [one for one in some_locks if one.plan == planned(one.plan.seed, "locks", rest)]
+    rest = [kind for kind in FAULTS if kind != fault]
+    without = [
+        outcome
+        for outcome in some_locks
+        if outcome.plan == planned(outcome.plan.seed, "locks", rest)
+    ]
     many = Batch("locks", runs=1000)  # they stand for as many as rare faults need
     for outcome in 10 * without[:RUNS_FOR_MINIMUMS]:
         many.counts.update(outcome.counts)
@@ -92,7 +96,7 @@ def test_a_fault_that_does_not_come_true_is_missed(fault: str, some_locks: list[
 def test_a_clock_that_is_never_set_in_one_direction_is_missed(direction: str, sign: int):
     few = Batch("clocks", runs=RUNS_FOR_MINIMUMS)  # they stand for that many
     for plan in (planned(seed, "clocks") for seed in range(8)):
-        other = plan.only([one.number for one in plan.events if sign * one.amount <= 0])
+        other = plan.only([event.number for event in plan.events if sign * event.amount <= 0])
         few.counts.update(run(other).counts)
     missed = "\n".join(below_minimums({"clocks": few}))
     for what in ("steps", "claims after a step", "ticks after a step"):
@@ -153,7 +157,7 @@ assert not {"starlette", "fastapi", "httpx2"} & set(sys.modules)  # the routes n
 
 
 def test_the_same_seed_gives_the_same_history_in_every_process():
-    said = [
+    histories = [
         subprocess.run(
             [sys.executable, "-c", HASHES],
             cwd=ROOT,
@@ -164,10 +168,12 @@ def test_the_same_seed_gives_the_same_history_in_every_process():
         ).stdout
         for seed in ("1", "2")
     ]
-    assert said[0] == said[1]
-    assert len(set(said[0].split()[2::3])) == said[0].count("\n")  # and other seeds others
+    assert histories[0] == histories[1]
+    assert len(set(histories[0].split()[2::3])) == histories[0].count(
+        "\n"
+    )  # and other seeds others
     lines = write_lines(run(planned(0, "jobs")).history)
-    assert f"jobs 0 {sha256(lines).hexdigest()}" in said[0]
+    assert f"jobs 0 {sha256(lines).hexdigest()}" in histories[0]
 
 
 @pytest.mark.parametrize("scenario", RUNS)

@@ -1,4 +1,4 @@
-"""What the simulated store writes down of a call."""
+"""The entries that the simulated store writes about a call."""
 
 import pytest
 
@@ -38,8 +38,8 @@ async def test_the_dead_do_not_join(server: Server, history: History):
 
 async def test_the_time_that_a_process_is_told(server: Server, history: History):
     pong = await server.ping()
-    [told] = history.entries
-    assert (told.what, told.holder, told.now) == ("read the time", "m0.1", pong.now)
+    [entry] = history.entries
+    assert (entry.what, entry.holder, entry.now) == ("read the time", "m0.1", pong.now)
 
 
 async def test_an_end_is_that_of_the_process_that_asks(server: Server, history: History):

@@ -79,7 +79,7 @@ def job(
         [*job(MAIL), entry(1, "sampled", "m0.1", number=600), entry(2, "sampled", number=20)],
     ],
 )
-def test_what_is_right_is_not_blamed(history: list[Entry]):
+def test_right_histories_pass(history: list[Entry]):
     assert check_shop(history) == []
 
 
@@ -103,6 +103,6 @@ def test_what_is_right_is_not_blamed(history: list[Entry]):
         ([*job(MAIL), entry(1, "sampled", number=21)], "21 records are left"),
     ],
 )
-def test_what_is_wrong_is_blamed(history: list[Entry], blame: str):
+def test_wrong_histories_are_reported(history: list[Entry], blame: str):
     [wrong] = check_shop(history)
     assert blame in wrong

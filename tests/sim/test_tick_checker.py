@@ -1,4 +1,4 @@
-"""The tick oracle, on histories written by hand: what is right passes, what is wrong is told."""
+"""The tick checker on histories written by hand: it reports the wrong ones only."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from tests.sim.history import Entry
 
 def definition(seconds: float = 1.0, **options: Any) -> str:
     rule, run = Every(round(seconds * SECOND)), RunOptions(task="@t", queue="q")
-    given = {"overlap": "allow", **options}
-    return Definition(kind="timer", rule=rule, run=run, **given).encode().decode()
+    fields = {"overlap": "allow", **options}
+    return Definition(kind="timer", rule=rule, run=run, **fields).encode().decode()
 
 
 def declares(at: float, name: str = "t", by: str = "p", **facts: Any) -> Entry:
@@ -40,7 +40,7 @@ def registered(
     the instant that it was told before.
     """
     look, taken = facts.pop("look", at), facts.pop("taken", facts.get("ids", []))
-    given = {
+    fields = {
         "detail": "first",
         "answer": "each second",
         "seconds": 1.0,
@@ -48,12 +48,12 @@ def registered(
         "definition": definition(),
         **facts,
     }
-    said = {"by": given["holder"], "ids": given.pop("ids", []), "detail": given["detail"]}
+    declaration = {"by": fields["holder"], "ids": fields.pop("ids", []), "detail": fields["detail"]}
     at_cursor = {"tick": round(cursor * SECOND), "revision": revision}
     return [
-        declares(at, name, **said),
-        looked(look, given["holder"]),
-        entry(at, "registered", key=name, ids=taken, **at_cursor, **given),
+        declares(at, name, **declaration),
+        looked(look, fields["holder"]),
+        entry(at, "registered", key=name, ids=taken, **at_cursor, **fields),
     ]
 
 
@@ -67,20 +67,20 @@ def operates(at: float, what: str, name: str = "t", seconds: float = 0.0) -> Ent
 
 def frozen(at: float, name: str = "t", seconds: float = 0.0) -> list[Entry]:
     until = round((at + seconds) * SECOND) if seconds else FOR_EVER
-    asked = [operates(at, "pause", name, seconds), looked(at)]
-    return [*asked, entry(at, "frozen", key=name, holder="p", tick=until)]
+    request = [operates(at, "pause", name, seconds), looked(at)]
+    return [*request, entry(at, "frozen", key=name, holder="p", tick=until)]
 
 
 def thawed(at: float, name: str = "t", until: float | None = None) -> list[Entry]:
     ends = round((at if until is None else until) * SECOND)
-    asked = [operates(at, "resume", name), looked(at)]
-    return [*asked, entry(at, "thawed", key=name, holder="p", tick=ends)]
+    request = [operates(at, "resume", name), looked(at)]
+    return [*request, entry(at, "thawed", key=name, holder="p", tick=ends)]
 
 
 def reset(at: float, cursor: float, to: float, name: str = "t") -> list[Entry]:
     left = {"seen": round(cursor * SECOND), "tick": round(to * SECOND)}
-    asked = [operates(at, "reset", name), looked(at)]
-    return [*asked, entry(at, "reset", key=name, holder="p", **left)]
+    request = [operates(at, "reset", name), looked(at)]
+    return [*request, entry(at, "reset", key=name, holder="p", **left)]
 
 
 def forgotten(at: float, name: str = "t") -> Entry:
@@ -89,7 +89,7 @@ def forgotten(at: float, name: str = "t") -> Entry:
 
 def moved(at: float, seen: float, tick: float, name: str = "t", **facts: Any) -> Entry:
     """Return a move that had a run, on the replica "r" under a fence, unless told otherwise."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "answer": "run",
         "outcome": "done",
         "job": f"{name} {tick}",
@@ -101,17 +101,17 @@ def moved(at: float, seen: float, tick: float, name: str = "t", **facts: Any) ->
         **facts,
     }
     nominal = round(tick * SECOND)
-    given.setdefault("lines", lines_of(nominal, given))
-    return entry(at, "moved", key=name, seen=round(seen * SECOND), tick=nominal, **given)
+    fields.setdefault("lines", lines_of(nominal, fields))
+    return entry(at, "moved", key=name, seen=round(seen * SECOND), tick=nominal, **fields)
 
 
-def lines_of(tick: int, given: dict[str, Any]) -> list[tuple[str, str, int, int, int]]:
+def lines_of(tick: int, fields: dict[str, Any]) -> list[tuple[str, str, int, int, int]]:
     """Return the lines of a history that a move should write."""
-    number = given["number"]
+    number = fields["number"]
     lines = [("missed", "late", tick - number * SECOND, tick - SECOND, number)] if number else []
-    outcomes = {"done": ("ran", ""), "skipped": ("skipped", given.get("detail", ""))}
-    if given["outcome"] in outcomes:
-        lines.append((*outcomes[given["outcome"]], tick, tick, 1))
+    outcomes = {"done": ("ran", ""), "skipped": ("skipped", fields.get("detail", ""))}
+    if fields["outcome"] in outcomes:
+        lines.append((*outcomes[fields["outcome"]], tick, tick, 1))
     return lines
 
 
@@ -129,8 +129,8 @@ def of_run(at: float, what: str, move: Entry, by: str = "store", **facts: Any) -
 
 
 def began(at: float, move: Entry, number: int = 1, by: str = "p", **facts: Any) -> Entry:
-    given = {"attempt": number, "number": number, **facts}
-    return of_run(at, "ticked", move, by=by, key=move.key, tick=move.tick, **given)
+    fields = {"attempt": number, "number": number, **facts}
+    return of_run(at, "ticked", move, by=by, key=move.key, tick=move.tick, **fields)
 
 
 def settled(at: float, move: Entry, outcome: str = "succeeded") -> Entry:
@@ -147,7 +147,7 @@ JOINED = [
     declares(0.1, by="q"),
 ]
 BEGIN = [*JOINED, *registered(0.5, 0.5)]
-ONE = ran(1, 0.5, 1)
+RUN = ran(1, 0.5, 1)
 AGAIN = ran(1, 0.5, 1, again=True)
 TRIGGER = moved(1.5, 0, 1.5, answer="trigger", replica="", fence=0, again=True, job="x", ids=["x"])
 RENAMED: dict[str, Any] = {"name": "u", "ids": ["t"]}
@@ -159,9 +159,9 @@ JOINED_ANEW = entry(2.4, "joined", replica="r", holder="p", ttl=10)
 BEAT = entry(10, "beat", replica="r", ttl=10, ok=True)
 
 RIGHT = {
-    "tick by tick": [*ONE, began(1, ONE[0]), settled(1, ONE[0]), *ran(2, 1, 2)],
-    "one missed": [*ONE, *ran(3, 1, 3, number=1)],
-    "renamed": [*ONE, *registered(1.5, 1, **RENAMED), *ran(2, 1, 2, "u")],
+    "tick by tick": [*RUN, began(1, RUN[0]), settled(1, RUN[0]), *ran(2, 1, 2)],
+    "one missed": [*RUN, *ran(3, 1, 3, number=1)],
+    "renamed": [*RUN, *registered(1.5, 1, **RENAMED), *ran(2, 1, 2, "u")],
     "renamed and rolled back": [
         *registered(1.5, 0.5, **RENAMED),
         *registered(6, 0.5, revision=2, taken=["u"]),
@@ -210,7 +210,7 @@ RIGHT = {
         began(2, TRIGGER, by="q", fence=7),
         *ran(2, 0.5, 2, number=1),
     ],
-    "tried again": [*ONE, began(1, ONE[0]), began(1.1, ONE[0], 2)],
+    "tried again": [*RUN, began(1, RUN[0]), began(1.1, RUN[0], 2)],
     "run again": [
         *AGAIN,
         began(1, AGAIN[0]),
@@ -218,44 +218,44 @@ RIGHT = {
         of_run(4, "claimed", AGAIN[0], fence=4 * SECOND, replica="s", attempt=2),
         began(4, AGAIN[0], by="q", fence=4 * SECOND, attempt=2),
     ],
-    "lost, and not told": [*ONE, recovered(3, ONE[0], "failed"), began(4, ONE[0])],
+    "lost, and not told": [*RUN, recovered(3, RUN[0], "failed"), began(4, RUN[0])],
     "lost by the store": [
-        *ONE,
+        *RUN,
         EMPTIED,
-        began(2.1, ONE[0]),
+        began(2.1, RUN[0]),
         JOINED_ANEW,
         *registered(2.5, 2.5),
         *ran(3, 2.5, 3),
     ],
     "lost with its cursor": [
         entry(0.9, "copied"),
-        *ONE,
-        began(1, ONE[0]),
+        *RUN,
+        began(1, RUN[0]),
         FELL_BACK,
         *ran(2.1, 0.5, 1, job="x"),
         began(2.2, moved(2.1, 0.5, 1, job="x")),
     ],
     "lost, and asked for again": [
         entry(0.9, "copied"),
-        *ONE,
+        *RUN,
         FELL_BACK,
         *ran(2.1, 0.5, 1),
-        began(2.2, ONE[0]),
+        began(2.2, RUN[0]),
         began(2.3, moved(2.1, 0.5, 1)),
     ],
     "lost, and found again": [
-        *ONE,
+        *RUN,
         entry(1.5, "copied"),
         entry(1.8, "emptied"),
         FELL_BACK,
         *ran(2.1, 1, 2),
     ],
     "lost with its end": [
-        *ONE,
+        *RUN,
         entry(1.5, "copied"),
-        settled(1.6, ONE[0]),
+        settled(1.6, RUN[0]),
         FELL_BACK,
-        settled(2.2, ONE[0], "handed back"),
+        settled(2.2, RUN[0], "handed back"),
     ],
     "lost with the name": [
         entry(0.9, "copied"),
@@ -275,8 +275,8 @@ RIGHT = {
         *ran(4, 3, 4, "u"),
     ],
     "forgotten": [
-        *ONE,
-        settled(1.1, ONE[0]),
+        *RUN,
+        settled(1.1, RUN[0]),
         forgotten(6),
         *registered(6.5, 6.5),
         *ran(7, 6.5, 7),
@@ -311,8 +311,8 @@ RIGHT = {
         *ran(8, 7, 8),
     ],
     "reset": [
-        *ONE,
-        settled(1.1, ONE[0]),
+        *RUN,
+        settled(1.1, RUN[0]),
         *reset(0.6, 1, 0.6),
         *ran(1.2, 0.6, 1, job="x"),
     ],
@@ -328,19 +328,19 @@ WRONG = {
     ],
     "after a loss, moved from where it was before": [
         entry(0.9, "copied"),
-        *ONE,
+        *RUN,
         FELL_BACK,
         *ran(2.1, 1, 2, number=1),
     ],
-    "after a loss, passed in silence": [entry(0.9, "copied"), *ONE, FELL_BACK, *ran(2.1, 0.5, 2)],
+    "after a loss, passed in silence": [entry(0.9, "copied"), *RUN, FELL_BACK, *ran(2.1, 0.5, 2)],
     "after a loss, a run that has ended goes on": [
-        *ONE,
-        settled(1.2, ONE[0]),
+        *RUN,
+        settled(1.2, RUN[0]),
         entry(1.5, "copied"),
         FELL_BACK,
-        settled(2.2, ONE[0], "handed back"),
+        settled(2.2, RUN[0], "handed back"),
     ],
-    "after a loss, begun by another": [*ONE, EMPTIED, began(2.1, ONE[0], by="q")],
+    "after a loss, begun by another": [*RUN, EMPTIED, began(2.1, RUN[0], by="q")],
     "after a loss, on a replica that the store does not know": [
         EMPTIED,
         *registered(2.5, 2.5),
@@ -352,7 +352,7 @@ WRONG = {
         FELL_BACK,
         *ran(2.1, 0.5, 2, number=1),
     ],
-    "run twice": [*ONE, *ran(1.5, 0.5, 1)],
+    "run twice": [*RUN, *ran(1.5, 0.5, 1)],
     "moved from elsewhere": ran(2, 1, 2),
     "early": ran(1, 0.5, 2, number=1),
     "passed in silence": ran(3, 0.5, 3),
@@ -361,8 +361,8 @@ WRONG = {
     "two lines of one run": ran(1, 0.5, 1, lines=2 * [("ran", "", *[SECOND] * 2, 1)]),
     "a line of a run that is none": [skipped(1, 0.5, 1, "", lines=[("ran", "", *[SECOND] * 2, 1)])],
     "moved by nobody": [moved(1, 0, 1)],
-    "under both names": [*ONE, *registered(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
-    "a former name ticks": [*registered(0.9, 0.5, **RENAMED), *ONE],
+    "under both names": [*RUN, *registered(1.5, 0.5, **RENAMED), *ran(1.6, 0.5, 1, "u")],
+    "a former name ticks": [*registered(0.9, 0.5, **RENAMED), *RUN],
     "a former name rules": [
         *registered(0.9, 0.5, **RENAMED),
         *registered(1, 0.5, revision=2, taken=["u"]),
@@ -372,16 +372,16 @@ WRONG = {
     "a rule makes up for ticks": registered(1.5, 0.5, **RULE),
     "a rule begins at an instant that nobody was told": registered(1.5, 1.4, **RULE),
     "an older definition rules": [*registered(1, 0.5, **OPTION), *registered(2, 0.5, revision=3)],
-    "an older definition ticks": [*registered(0.9, 0.5, holder="q", **OPTION), *ONE],
+    "an older definition ticks": [*registered(0.9, 0.5, holder="q", **OPTION), *RUN],
     "a revision again": registered(0.9, 0.5, detail="second"),
     "the ruling one is refused": [declared(0.9, ok=False)],
     "another one than the ruling one is heard": [declared(0.9, detail="second")],
     "registered by a process that does not declare it": [
-        one for one in registered(0.9, 0.5, **OPTION) if one.what != "declares"
+        entry for entry in registered(0.9, 0.5, **OPTION) if entry.what != "declares"
     ],
     "changed by a refusal": [entry(1, "changed by a refusal", key="t", outcome="stale")],
-    "run while paused": [*frozen(0.9), *ONE],
-    "run while all are frozen": [*frozen(0.9, "*"), *ONE],
+    "run while paused": [*frozen(0.9), *RUN],
+    "run while all are frozen": [*frozen(0.9, "*"), *RUN],
     "paused by nobody": [skipped(1, 0.5, 1, "paused")],
     "a pause that nobody has asked for": frozen(0.9)[-1:],
     "a pause that is too long": [*frozen(0.9, seconds=0.2)[:-1], frozen(0.9, seconds=2)[-1]],
@@ -397,38 +397,38 @@ WRONG = {
     "a pause that comes with a name": registered(0.9, 0.5, seen=FOR_EVER, **OPTION),
     "a trigger that moves the cursor": [TRIGGER, *ran(2, 1.5, 2)],
     "a trigger that moves the cursor itself": [replace(TRIGGER, seen=SECOND // 2)],
-    "begun twice": [*ONE, began(1, ONE[0]), began(1.1, ONE[0])],
-    "begun by another": [*ONE, began(1, ONE[0], by="q")],
-    "begun by nobody's leave": [began(1, ONE[0])],
-    "begun after its end": [*ONE, settled(1, ONE[0], "handed back"), began(1.1, ONE[0])],
+    "begun twice": [*RUN, began(1, RUN[0]), began(1.1, RUN[0])],
+    "begun by another": [*RUN, began(1, RUN[0], by="q")],
+    "begun by nobody's leave": [began(1, RUN[0])],
+    "begun after its end": [*RUN, settled(1, RUN[0], "handed back"), began(1.1, RUN[0])],
     "begun after it was told": [
-        *ONE,
-        recovered(3, ONE[0], "failed"),
+        *RUN,
+        recovered(3, RUN[0], "failed"),
         entry(3, "event", by="p", detail="ReplicaLost", replica="r"),
-        began(4, ONE[0]),
+        began(4, RUN[0]),
     ],
     "two at once": [
         *AGAIN,
         of_run(4, "claimed", AGAIN[0], fence=4 * SECOND, replica="s", attempt=2),
     ],
     "born where nobody lives": ran(20, 0.5, 20, number=19),
-    "lost, and run again": [*ONE, recovered(3, ONE[0], "waiting")],
-    "a fence that falls": [*ONE, *ran(2, 1, 2, fence=5)],
+    "lost, and run again": [*RUN, recovered(3, RUN[0], "waiting")],
+    "a fence that falls": [*RUN, *ran(2, 1, 2, fence=5)],
     "a fence that falls with a name": [
-        *ONE,
+        *RUN,
         *registered(1.5, 1, **RENAMED),
         *ran(2, 1, 2, "u", fence=5),
     ],
     "forgotten too early": [forgotten(2)],
     "forgotten although it was declared": [declared(2), forgotten(6)],
-    "forgotten with a run": [*ONE, forgotten(6)],
+    "forgotten with a run": [*RUN, forgotten(6)],
     "forgotten before its successor": [
         *registered(1.5, 0.5, **RENAMED),
         forgotten(6.5),
     ],
     "forgotten, and run again": [
-        *ONE,
-        settled(1.1, ONE[0]),
+        *RUN,
+        settled(1.1, RUN[0]),
         forgotten(6),
         *registered(6.5, 0.5, look=0.5),
         *ran(6.6, 0.5, 1, job="x"),
@@ -450,7 +450,7 @@ WRONG = {
         *registered(7, 0.5, **RENAMED),
     ],
     "reset to the past": [*ran(3, 0.5, 3, number=2), *reset(4, 3, 1)],
-    "reset by nobody": [*ONE, reset(0.6, 1, 0.6)[-1]],
+    "reset by nobody": [*RUN, reset(0.6, 1, 0.6)[-1]],
 }
 
 
@@ -469,21 +469,21 @@ def test_a_declaration_counts_if_it_is_not_too_young(declared_at: float, wrong: 
     """A store need not write down each of them."""
     history = [*registered(1, 0.5, **OPTION), declared(declared_at, detail="second")]
     history += registered(4.1, 0.5, revision=3)
-    found, _ = check_ticks([*BEGIN, *history], declared_for=3.0, declared_anew_after=0.5)
-    assert len(found) == wrong
+    complaints, _ = check_ticks([*BEGIN, *history], declared_for=3.0, declared_anew_after=0.5)
+    assert len(complaints) == wrong
 
 
 def held(at: float, seen: float, tick: float, **facts: Any) -> Entry:
-    given = {"outcome": "held", "detail": "full", "job": "", "fence": 0, **facts}
-    return moved(at, seen, tick, **given)
+    fields = {"outcome": "held", "detail": "full", "job": "", "fence": 0, **facts}
+    return moved(at, seen, tick, **fields)
 
 
-def told(at: float, move: Entry, *in_the_way: str) -> Entry:
+def refused(at: float, move: Entry, *in_the_way: str) -> Entry:
     return entry(at, "received full", by="p", key="t", job=move.ids[0], ids=list(in_the_way))
 
 
 HELD, HELD_AGAIN = held(2, 1, 2), held(2.5, 1, 2, ids=["t 2, again"])
-TOLD = told(2.1, HELD, "t 1")
+REFUSAL = refused(2.1, HELD, "t 1")
 CANCELS = entry(2.1, "sent cancel", by="p", ids=["t 1"])
 NEWEST = {"overlap": "cancel_previous"}
 QUEUED = {"overlap": "queue_one"}
@@ -496,19 +496,19 @@ BORN_HERE = {"each": "cluster", "per_replica": 1}
 # The options of the definition, and what comes of its ticks from second 1 on.
 KEPT: dict[str, tuple[dict[str, Any], list[Entry]]] = {
     "up to its limit": ({"limit": 2}, [*ran(1, 0.5, 1), *ran(2, 1, 2)]),
-    "skipped at its limit": ({"limit": 1}, [*ONE, skipped(2, 1, 2, "limit")]),
-    "skipped": ({"overlap": "skip"}, [*ONE, skipped(2, 1, 2, "overlap")]),
-    "waits": (QUEUED, [*ONE, HELD, settled(2.5, ONE[0]), *ran(2.5, 1, 2)]),
-    "waits, and cancels nobody": (QUEUED, [*ONE, HELD, TOLD, HELD_AGAIN]),
-    "waits for a place here": (BORN_HERE, [*ONE, held(2, 1, 2, detail="per_replica")]),
-    "cancels": (NEWEST, [*ONE, HELD, TOLD, CANCELS, HELD_AGAIN]),
-    "cancels when it is told": (NEWEST, [*ONE, HELD, HELD_AGAIN]),
-    "arrives twice before it cancels": (NEWEST, [*ONE, HELD, TOLD, HELD, CANCELS, HELD_AGAIN]),
+    "skipped at its limit": ({"limit": 1}, [*RUN, skipped(2, 1, 2, "limit")]),
+    "skipped": ({"overlap": "skip"}, [*RUN, skipped(2, 1, 2, "overlap")]),
+    "waits": (QUEUED, [*RUN, HELD, settled(2.5, RUN[0]), *ran(2.5, 1, 2)]),
+    "waits, and cancels nobody": (QUEUED, [*RUN, HELD, REFUSAL, HELD_AGAIN]),
+    "waits for a place here": (BORN_HERE, [*RUN, held(2, 1, 2, detail="per_replica")]),
+    "cancels": (NEWEST, [*RUN, HELD, REFUSAL, CANCELS, HELD_AGAIN]),
+    "cancels when it is told": (NEWEST, [*RUN, HELD, HELD_AGAIN]),
+    "arrives twice before it cancels": (NEWEST, [*RUN, HELD, REFUSAL, HELD, CANCELS, HELD_AGAIN]),
     "a trigger cancels nobody": (
         NEWEST,
-        [*ONE, held(2, 0, 2, answer="trigger"), TOLD, HELD_AGAIN],
+        [*RUN, held(2, 0, 2, answer="trigger"), REFUSAL, HELD_AGAIN],
     ),
-    "waits to be made up for": ({"overlap": "skip", "catch_up": "all"}, [*ONE, held(9, 1, 2)]),
+    "waits to be made up for": ({"overlap": "skip", "catch_up": "all"}, [*RUN, held(9, 1, 2)]),
     "all made up for": ({"catch_up": "all"}, [*ran(9, 0.5, 1), *ran(9.1, 1, 2)]),
     "too many to make up for": ({"catch_up": "all"}, [BEAT, *ran(19, 0.5, 9, number=8)]),
     "one on each replica": (
@@ -536,28 +536,28 @@ KEPT: dict[str, tuple[dict[str, Any], list[Entry]]] = {
 }
 BROKEN: dict[str, tuple[dict[str, Any], list[Entry]]] = {
     "beyond its limit": ({"limit": 1}, [*ran(1, 0.5, 1, limit=9), *ran(2, 1, 2, limit=9)]),
-    "skipped below its limit": ({"limit": 2}, [*ONE, skipped(2, 1, 2, "limit")]),
+    "skipped below its limit": ({"limit": 2}, [*RUN, skipped(2, 1, 2, "limit")]),
     "skipped without need": ({"overlap": "skip"}, [skipped(1, 0.5, 1, "overlap")]),
-    "two at once": ({"overlap": "skip"}, [*ONE, *ran(2, 1, 2)]),
-    "does not skip": ({"overlap": "skip"}, [*ONE, HELD]),
-    "waits although it may be skipped": ({"limit": 1}, [*ONE, HELD]),
+    "two at once": ({"overlap": "skip"}, [*RUN, *ran(2, 1, 2)]),
+    "does not skip": ({"overlap": "skip"}, [*RUN, HELD]),
+    "waits although it may be skipped": ({"limit": 1}, [*RUN, HELD]),
     "waits for nothing": (QUEUED, [held(1, 0.5, 1)]),
     "waits for nothing here": (BORN_HERE, [held(1, 0.5, 1, detail="per_replica")]),
     "skipped with a place here": (
         {**OWN, "per_replica": 2},
         [*ran(1, 0, 1), skipped(2, 0, 2, "per_replica")],
     ),
-    "queued beside another": (QUEUED, [*ONE, *ran(2, 1, 2)]),
-    "queued and dropped": (QUEUED, [*ONE, skipped(2, 1, 2, "overlap")]),
-    "cancels nobody": (NEWEST, [*ONE, HELD, TOLD, HELD_AGAIN]),
+    "queued beside another": (QUEUED, [*RUN, *ran(2, 1, 2)]),
+    "queued and dropped": (QUEUED, [*RUN, skipped(2, 1, 2, "overlap")]),
+    "cancels nobody": (NEWEST, [*RUN, HELD, REFUSAL, HELD_AGAIN]),
     "cancels another one": (
         NEWEST,
-        [*ONE, HELD, TOLD, replace(CANCELS, ids=["x"]), HELD_AGAIN],
+        [*RUN, HELD, REFUSAL, replace(CANCELS, ids=["x"]), HELD_AGAIN],
     ),
-    "cancelled and not waited for": (NEWEST, [*ONE, HELD, TOLD, CANCELS, *ran(3, 1, 2)]),
+    "cancelled and not waited for": (NEWEST, [*RUN, HELD, REFUSAL, CANCELS, *ran(3, 1, 2)]),
     "not made up for": ({"catch_up": "all"}, ran(9, 0.5, 9, number=8)),
     "two on one replica": (EACH, [*ran(1, 0, 1), *ran(2, 0, 2)]),
-    "triggered beyond its limit": ({"limit": 1}, [*ONE, TRIGGER]),
+    "triggered beyond its limit": ({"limit": 1}, [*RUN, TRIGGER]),
     "an own tick left out": (OWN, [*ran(1, 0, 1), *ran(3, 0, 3)]),
     "own ticks left out before the time was asked for": (OWN, [told_the_time(2.5), *ran(3, 0, 3)]),
     "an own tick run twice": (

@@ -11,7 +11,7 @@ from tenure.app import engine_of
 from tenure.core.schedules.registration import Registration
 from tenure.runtime.timers.scheduling import Scheduling
 from tests.jobs.test_blocking_jobs import Shop, working
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 
 class Clock(Shop):
@@ -42,8 +42,10 @@ def registered(shop: Clock, sync: blocking.Tenure) -> blocking.Tenure:
     """As if a worker had begun; nothing ticks."""
     store = engine_of(sync._app).store
     for name, plan in engine_of(shop.app).registry.plans.items():
-        found = plan.definition
-        registration = Registration(name=name, digest=found.digest, definition=found.encode())
+        definition = plan.definition
+        registration = Registration(
+            name=name, digest=definition.digest, definition=definition.encode()
+        )
         sync._portal().call(Scheduling(store).register([registration]))
     return sync
 
@@ -55,7 +57,7 @@ def test_the_facade_has_all_that_timers_have(sync):
     assert (timer.name, repr(timer)) == ("sweep", "<Timer 'sweep'>")
 
 
-def test_those_that_are_declared(sync):
+def test_timer_names_lists_declared_timers(sync):
     assert sync.timer_names == ("sweep", "yearly")
     # Opening an app makes nothing known.
     assert sync.timers() == []
@@ -65,8 +67,8 @@ def test_ticks_run_and_are_remembered(shop, sync):
     with working(shop):
 
         def ran() -> bool:
-            known = [one.name for one in sync.timers()]
-            done = "sweep" in known and sync.timer_handle("sweep").history()
+            names = [timer.name for timer in sync.timers()]
+            done = "sweep" in names and sync.timer_handle("sweep").history()
             return bool(done) and done[0].outcome == "succeeded"
 
         wait_until(ran, 20, "it has run")
@@ -110,14 +112,14 @@ def test_a_trigger_is_a_job(shop, registered):
     assert registered.timer_handle("yearly").history()[0].reason == "triggered"
 
 
-def test_what_comes_next(registered):
+def test_preview_shows_the_next_ticks(registered):
     first, *_, last = registered.timer_handle("yearly").preview(3)
     assert (first.month, first.day, last.year - first.year) == (1, 1, 2)
     [sweep, yearly] = registered.timers()
     assert (sweep.name, yearly.kind, yearly.next) == ("sweep", "schedule", first)
 
 
-def test_what_is_not_there_is_not_found(sync):
+def test_an_unknown_timer_is_not_found(sync):
     timer = sync.timer_handle("nope")
     for call in (timer.info, timer.pause, timer.resume, timer.trigger, timer.preview):
         with pytest.raises(TimerNotFound, match="'nope'"):

@@ -78,11 +78,11 @@ async def test_no_more_runs_at_a_time_than_there_are_timer_slots(app, clock, cro
         await clock.advance(75)
         assert crowd.most == 3
         assert crowd.ran == dict.fromkeys(NAMES, 1)
-        [told, *_] = of_kind(seen, TimersFull)
-        assert told.timer in NAMES
-        assert told.timer_concurrency == 3
-        assert len(told.running) == 3
-        assert "timer_concurrency" in str(told)
+        [event, *_] = of_kind(seen, TimersFull)
+        assert event.timer in NAMES
+        assert event.timer_concurrency == 3
+        assert len(event.running) == 3
+        assert "timer_concurrency" in str(event)
         await clock.advance(60)
     assert crowd.most == 3
     assert crowd.ran == dict.fromkeys(NAMES, 2)

@@ -1,4 +1,4 @@
-"""Workers declare their timers again and again, and notice what became of them in between."""
+"""Workers declare their timers repeatedly and notice changes in between."""
 
 import logging
 
@@ -51,8 +51,8 @@ async def test_a_timer_that_is_replaced_yields_before_its_tick(
         await clock.advance(1)
         async with Fleet(store, clock, notes_ticks(every="2h")).running(1):
             await clock.advance(NOTICED)
-            [told] = [line for line in caplog.messages if "does not tick here" in line]
-    assert told.startswith("timer 'work' does not tick here: another definition of it rules")
+            [line] = [line for line in caplog.messages if "does not tick here" in line]
+    assert line.startswith("timer 'work' does not tick here: another definition of it rules")
 
 
 async def test_a_timer_is_forgotten_two_weeks_after_its_last_declaration(
@@ -65,5 +65,5 @@ async def test_a_timer_is_forgotten_two_weeks_after_its_last_declaration(
         clock.shift(shift)
         async with present.running(1):  # each worker looks in its first minute
             await clock.advance(61)
-        known = await store.schedules.read()
-        assert [record.name for record in known.records] == names
+        stored = await store.schedules.read()
+        assert [record.name for record in stored.records] == names

@@ -1,4 +1,4 @@
-"""What cannot work is refused where it is declared, with words that say what is wrong."""
+"""Declarations that cannot work are refused at once, with an error that says why."""
 
 import importlib
 import re
@@ -76,7 +76,7 @@ def unopened() -> Tenure:
         ({"every": "1m", "name": "*"}, "stands for all timers"),
     ],
 )
-def test_what_cannot_work_is_refused(unopened: Tenure, options: dict, words: str):
+def test_options_that_cannot_work_are_refused(unopened: Tenure, options: dict, words: str):
     with pytest.raises(ConfigError, match=re.escape(words)) as refused:
 
         @unopened.timer(**options)
@@ -124,7 +124,7 @@ def test_a_task_is_no_timer(unopened: Tenure):
     assert (unopened.task_names, unopened.timer_names) == (("@other", "work"), ("other",))
 
 
-def test_a_former_name_is_nobodys(unopened: Tenure):
+def test_a_former_name_belongs_to_one_timer(unopened: Tenure):
     unopened.timer(every="1s", name="before")(lambda: None)
     with pytest.raises(ConfigError, match="'after' says renamed_from='before'"):
         unopened.timer(every="1s", name="after", renamed_from="before")(lambda: None)
@@ -136,7 +136,7 @@ def test_a_former_name_is_nobodys(unopened: Tenure):
     assert list(unopened.timer_names) == ["before", "new"]
 
 
-async def test_what_is_declared_too_late_is_refused(make):
+async def test_a_declaration_after_the_start_of_a_worker_is_refused(make):
     app = await make()
 
     @app.task
@@ -166,7 +166,7 @@ async def test_modules_that_a_worker_imports_are_in_time(
         assert list(app.timer_names) == ["sweep"]
 
 
-async def test_a_timer_that_no_worker_has_run_is_told_from_an_unknown_one(make):
+async def test_a_timer_that_no_worker_has_run_is_not_reported_as_unknown(make):
     app = await make()
     app.timer(every="1s", name="work")(lambda: None)
     for call in (

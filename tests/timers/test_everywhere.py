@@ -13,7 +13,7 @@ from tenure.stores.contract import Store
 from tests.contract.schedule_calls import decisions
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
-from tests.timers.pacing import Member, PacedClock, Shift
+from tests.timers.shift import Member, PacedClock, Shift
 
 BEGIN = 1_800_000_000  # seconds; the clock's first instant
 TICKS = 200 if SIZE.name == "soak" else 20
@@ -57,19 +57,19 @@ class Chronicle:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[tuple[str, int], Decision] = {}
+        self._decisions: dict[tuple[str, int], Decision] = {}
 
     async def read(self) -> None:
-        for one in await decisions(self._store, "work"):
-            self._known[one.outcome, one.first] = one
+        for decision in await decisions(self._store, "work"):
+            self._decisions[decision.outcome, decision.first] = decision
 
     def outcomes(self) -> dict[int, list[Decision]]:
         """Return what is known about each tick, by its nominal instant in seconds."""
-        known: dict[int, list[Decision]] = {}
-        for one in self._known.values():
-            for tick in range(one.first, one.last + 1, 1_000_000):
-                known.setdefault(tick // 1_000_000, []).append(one)
-        return known
+        outcomes: dict[int, list[Decision]] = {}
+        for decision in self._decisions.values():
+            for tick in range(decision.first, decision.last + 1, 1_000_000):
+                outcomes.setdefault(tick // 1_000_000, []).append(decision)
+        return outcomes
 
 
 @pytest.mark.parametrize(("tickers", "body"), CASES)
@@ -107,14 +107,14 @@ async def test_no_tick_runs_twice_whatever_is_lost(
             if tick % 4 == 1:
                 die_at_the_next_tick(chance.choice(shift.living), chance)
             if tick % 10 == 6:
-                for one in shift.living:  # for longer than from one tick to the next
-                    one.line.lose_request("commit", times=6)
+                for member in shift.living:  # for longer than from one tick to the next
+                    member.line.lose_request("commit", times=6)
             await clock.advance(1)
             await chronicle.read()
             shift.close_dead(after=2 * FREE_AGAIN)
             await shift.start(tickers - len(shift.living), WRONG_BY)
-        for one in shift.living:
-            one.line.heal()
+        for member in shift.living:
+            member.line.heal()
         await clock.advance(FREE_AGAIN)
         await chronicle.read()
         ran, runs = shift.ran, await runs_of_timer(store)
@@ -124,8 +124,8 @@ async def test_no_tick_runs_twice_whatever_is_lost(
 
 
 def lose_something(members: Iterable[Member], chance: random.Random) -> None:
-    for one in members:
-        lose = chance.choice([one.line.lose_request, one.line.lose_reply])
+    for member in members:
+        lose = chance.choice([member.line.lose_request, member.line.lose_reply])
         lose(chance.choice(CALLS))
 
 
@@ -170,7 +170,7 @@ async def test_a_limit_holds_by_the_stores_history(world: World, store: Store, c
             await shift.start(5 - len(shift.living), WRONG_BY)
         runs = await runs_of_timer(store)
     assert most_at_once(runs) == 3
-    assert all(max(Counter(one.ran).values(), default=1) == 1 for one in shift.members)
+    assert all(max(Counter(member.ran).values(), default=1) == 1 for member in shift.members)
 
 
 async def test_a_dead_replicas_place_is_free_again(world: World, store: Store, clock: PacedClock):
@@ -180,14 +180,14 @@ async def test_a_dead_replicas_place_is_free_again(world: World, store: Store, c
         await clock.advance(1.5)
         others = await shift.start(2, WRONG_BY)
         await clock.advance(5)
-        assert [len(one.ran) for one in (*victims, *others)] == [1, 1, 1, 0, 0]
-        for one in victims:
-            one.line.cut()
+        assert [len(member.ran) for member in (*victims, *others)] == [1, 1, 1, 0, 0]
+        for member in victims:
+            member.line.cut()
         await clock.advance(FREE_AGAIN)
-        assert [len(one.ran) for one in others] == [1, 1]
+        assert [len(member.ran) for member in others] == [1, 1]
         runs = await runs_of_timer(store)
     assert most_at_once(runs) == 3
-    assert sorted(one.reason for one in runs) == ["", "", "lost", "lost", "lost"]
+    assert sorted(run.reason for run in runs) == ["", "", "lost", "lost", "lost"]
 
 
 async def runs_of_timer(store: Store) -> list[JobRecord]:
@@ -205,10 +205,10 @@ async def runs_of_timer(store: Store) -> list[JobRecord]:
 def most_at_once(runs: Iterable[JobRecord]) -> int:
     """Return how many unfinished runs there were at a time, by the instants of the store."""
     changes: list[tuple[int, int]] = []
-    for one in runs:
-        changes.append((one.started, 1))
-        if one.finished:
-            changes.append((one.finished, -1))
+    for run in runs:
+        changes.append((run.started, 1))
+        if run.finished:
+            changes.append((run.finished, -1))
     most = running = 0
     for _, change in sorted(changes):
         running += change

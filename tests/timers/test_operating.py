@@ -1,4 +1,4 @@
-"""What operators and deploys do with timers, in virtual time."""
+"""Operators and deploys act on timers, in virtual time."""
 
 import asyncio
 from collections import Counter
@@ -103,7 +103,7 @@ async def test_a_renamed_timer_runs_no_tick_again(store: Store, clock: ManualClo
     assert len(both) == 3
 
 
-async def test_what_waits_under_an_old_name_runs_under_the_new_one(
+async def test_a_run_that_waits_under_an_old_name_runs_under_the_new_one(
     store: Store, clock: ManualClock
 ):
     async with Fleet(store, clock, notes_ticks(every="1h", name="before")).running(1):
@@ -162,10 +162,10 @@ async def test_run_timers_runs_timers_and_no_jobs(make, clock: ManualClock):
 
 
 async def test_events_tell_of_ticks_that_did_not_run(store: Store, clock: ManualClock):
-    told: list[object] = []
+    events: list[object] = []
 
     def declare(app: Tenure, _: Replica) -> None:
-        app.on_event(told.append)
+        app.on_event(events.append)
 
         @app.timer(every="1s")
         async def work() -> None:
@@ -177,12 +177,12 @@ async def test_events_tell_of_ticks_that_did_not_run(store: Store, clock: Manual
     clock.shift(10)
     async with fleet.running(1):
         await clock.advance(0.1)
-    assert of_kind(told, TickSkipped) == [TickSkipped("work", "overlap")]
-    assert [one.ticks for one in of_kind(told, TicksMissed)] == [9]
-    assert not of_kind(told, HandlerStuck)
+    assert of_kind(events, TickSkipped) == [TickSkipped("work", "overlap")]
+    assert [event.ticks for event in of_kind(events, TicksMissed)] == [9]
+    assert not of_kind(events, HandlerStuck)
 
 
-async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock: ManualClock):
+async def test_a_timer_that_no_worker_declares_is_forgotten(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(every="1h", name="old"))
     async with fleet.running(1):
         await clock.advance(1)
@@ -190,10 +190,10 @@ async def test_a_timer_that_nobody_has_any_more_is_forgotten(store: Store, clock
     others = Fleet(store, clock, notes_ticks(every="1h", name="new"))
     async with others.running(1):
         await clock.advance(300)
-        assert [one.name for one in await others.replicas[0].app.timers()] == ["new"]
+        assert [timer.name for timer in await others.replicas[0].app.timers()] == ["new"]
 
 
-async def test_who_yields_to_another_definition_says_so(
+async def test_a_worker_that_yields_to_another_definition_logs_it(
     store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO", "tenure")
@@ -203,9 +203,9 @@ async def test_who_yields_to_another_definition_says_so(
         new = Fleet(store, clock, notes_ticks(every="15s"))
         async with new.running(1):
             await clock.advance(DECLARED_FOR)
-            told = [one for one in caplog.messages if "another definition of it rules" in one]
-            assert len(told) == 1
-            assert told[0].startswith("timer 'work'")
+            lines = [line for line in caplog.messages if "another definition of it rules" in line]
+            assert len(lines) == 1
+            assert lines[0].startswith("timer 'work'")
         await clock.advance(2 * DECLARED_FOR)
     assert "timer 'work' ticks here from now on" in caplog.messages
 
@@ -247,7 +247,7 @@ async def test_a_rest_counts_from_the_end_of_a_run(store: Store, clock: ManualCl
     assert len(fleet.ran) == 2
 
 
-async def test_who_is_busy_says_with_what(store: Store, clock: ManualClock):
+async def test_a_trigger_of_a_busy_timer_names_the_job_that_runs(store: Store, clock: ManualClock):
     fleet = Fleet(store, clock, notes_ticks(100, every="1m"))
     async with fleet.running(1):
         await clock.advance(61)
@@ -292,7 +292,7 @@ async def test_another_rule_begins_now(store: Store, clock: ManualClock):
     assert sorted(changed.ran) == [BEGIN + 45]
 
 
-async def test_what_is_done_to_an_old_name_is_refused(store: Store, clock: ManualClock):
+async def test_operations_on_an_old_name_are_refused(store: Store, clock: ManualClock):
     for declare in (
         notes_ticks(every="1m", name="before"),
         notes_ticks(every="1m", name="after", renamed_from="before"),

@@ -17,7 +17,7 @@ from tenure.observe import AttemptFailed
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.jobs.replicas import of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.timers.fleet import BEGIN, Fleet, Replica, notes_ticks, seconds_of
 
 
@@ -34,7 +34,7 @@ async def test_cancel_previous_runs_every_tick(store: Store, clock: ManualClock)
         await clock.advance(35)
         history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 10, BEGIN + 20, BEGIN + 30]
-    assert [one.outcome for one in history] == ["running", "cancelled", "cancelled"]
+    assert [record.outcome for record in history] == ["running", "cancelled", "cancelled"]
 
 
 async def test_a_limit_holds_over_all_replicas(store: Store, clock: ManualClock):
@@ -112,11 +112,11 @@ async def test_ticks_that_nobody_ran(
     async with fleet.running(2):
         await clock.advance(60)
         history = await fleet.replicas[-1].app.timer_handle("work").history(100)
-    assert sorted(fleet.ran) == [BEGIN + one for one in (60, *expected)]
-    assert sum(one.ticks for one in history) == (135 + away) // 60
+    assert sorted(fleet.ran) == [BEGIN + seconds for seconds in (60, *expected)]
+    assert sum(record.ticks for record in history) == (135 + away) // 60
 
 
-async def test_what_is_made_up_for_keeps_to_the_limit(store: Store, clock: ManualClock):
+async def test_runs_that_catch_up_keep_to_the_limit(store: Store, clock: ManualClock):
     running = most = 0
 
     def declare(app: Tenure, replica: Replica) -> None:
@@ -138,7 +138,7 @@ async def test_what_is_made_up_for_keeps_to_the_limit(store: Store, clock: Manua
         history = await fleet.replicas[-1].app.timer_handle("work").history(100)
     assert most == 2
     assert sorted(fleet.ran) == [BEGIN + 60, BEGIN + 120]
-    assert {one.reason for one in history if one.outcome == "skipped"} == {"limit"}
+    assert {record.reason for record in history if record.outcome == "skipped"} == {"limit"}
 
 
 async def test_too_late_is_not_made_up_for(store: Store, clock: ManualClock):
@@ -224,8 +224,8 @@ async def test_retries_end_with_the_next_tick(store: Store, clock: ManualClock):
     assert (history[1].outcome, history[1].reason) == ("failed", "error")
     assert "ValueError" in history[1].error
     # The last run waits for its next try when its worker is stopped, and may run only once.
-    *told, last = of_kind(failed, AttemptFailed)
-    assert len(told) == len(tries)
+    *failures, last = of_kind(failed, AttemptFailed)
+    assert len(failures) == len(tries)
     assert "interrupted" in last.error
 
 
@@ -235,7 +235,7 @@ async def test_a_run_that_takes_too_long_is_cancelled(store: Store, clock: Manua
         await clock.advance(29)
         history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 10, BEGIN + 20]
-    assert {(one.outcome, one.reason) for one in history} == {("failed", "timeout")}
+    assert {(record.outcome, record.reason) for record in history} == {("failed", "timeout")}
 
 
 async def test_jitter_delays_each_run_by_another_time(store: Store, clock: ManualClock):
@@ -251,8 +251,8 @@ async def test_jitter_delays_each_run_by_another_time(store: Store, clock: Manua
     fleet = Fleet(store, clock, declare)
     async with fleet.running(2):
         await clock.advance(300)
-    assert len({round(one, 3) for one in begun}) == len(begun) >= 4
-    assert all(0 <= one <= 30 for one in begun)
+    assert len({round(offset, 3) for offset in begun}) == len(begun) >= 4
+    assert all(0 <= offset <= 30 for offset in begun)
 
 
 @pytest.mark.parametrize("minutes", [4, 60])
@@ -266,7 +266,7 @@ async def test_after_an_outage_the_newest_tick_runs(store: Store, clock: ManualC
         await clock.advance(2)
         history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 60 * minutes]
-    outcomes = [(one.outcome, one.ticks) for one in history]
+    outcomes = [(record.outcome, record.ticks) for record in history]
     assert outcomes == [("succeeded", 1), ("missed", minutes - 1)]
 
 
@@ -326,7 +326,7 @@ async def test_the_time_of_a_run_does_not_count_its_jitter(store: Store, clock: 
     async with fleet.running(1):
         await clock.advance(300)
         history = await fleet.replicas[0].app.timer_handle("work").history()
-    assert {one.outcome for one in history[1:]} == {"succeeded"}
+    assert {record.outcome for record in history[1:]} == {"succeeded"}
 
 
 async def test_only_the_end_of_its_own_runs_wakes_a_tick_that_waits(

@@ -1,4 +1,4 @@
-"""What to do about ticks, as a pure decision."""
+"""Decides which ticks run, are skipped or wait: pure decisions."""
 
 from datetime import UTC, datetime
 
@@ -16,8 +16,8 @@ ZERO = int(datetime(2026, 11, 2, tzinfo=UTC).timestamp()) * 1_000_000  # a Monda
 
 
 def definition(*blackouts: Blackout, **details) -> Definition:
-    given = {"kind": "timer", "rule": Every(MINUTE), "run": RunOptions(task="@work", queue="q")}
-    return Definition(**{**given, "blackouts": blackouts, **details})
+    fields = {"kind": "timer", "rule": Every(MINUTE), "run": RunOptions(task="@work", queue="q")}
+    return Definition(**{**fields, "blackouts": blackouts, **details})
 
 
 def at(minutes: float) -> int:
@@ -42,7 +42,9 @@ def test_a_blackout_skips_ticks_and_says_so():
     step = next_step(definition(daily("00:00-06:00")), at(0), at(1))
     assert isinstance(step, Step)
     assert not step.runs
-    assert [(one.outcome, one.reason) for one in step.passed] == [("skipped", "blackout")]
+    assert [(decision.outcome, decision.reason) for decision in step.passed] == [
+        ("skipped", "blackout")
+    ]
     assert next_due(definition(daily("00:00-06:00")), at(0)) == (at(360), at(360))
 
 
@@ -52,7 +54,7 @@ def test_a_blackout_may_defer_to_its_end():
     step = next_step(deferring, at(0), at(360) + 1)
     assert isinstance(step, Step)
     assert (step.to, step.due, step.runs) == (at(360), at(360), True)
-    assert [(one.reason, one.ticks) for one in step.passed] == [("late", 359)]
+    assert [(decision.reason, decision.ticks) for decision in step.passed] == [("late", 359)]
 
 
 def test_a_rare_tick_that_was_deferred_runs_when_the_blackout_ends():
@@ -63,7 +65,7 @@ def test_a_rare_tick_that_was_deferred_runs_when_the_blackout_ends():
     assert (step.to, step.due, step.runs) == (at(240), at(390), True)
 
 
-def test_what_was_deferred_into_a_blackout_is_skipped():
+def test_a_tick_deferred_into_a_blackout_is_skipped():
     both = definition(
         daily("04:00-05:00", action="defer"), daily("05:00-06:00"), rule=Every(4 * HOUR)
     )
@@ -95,7 +97,7 @@ def test_none_still_runs_what_is_a_little_late(late: int, runs: bool):
 def test_very_many_missed_ticks_are_counted_up_to_a_bound():
     step = next_step(definition(rule=Every(1_000_000)), at(0), at(60 * 24 * 30))
     assert isinstance(step, Step)
-    assert [one.ticks for one in step.passed] == [1_000]
+    assert [decision.ticks for decision in step.passed] == [1_000]
 
 
 def test_a_definition_is_the_same_after_it_was_written_down():

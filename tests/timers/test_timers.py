@@ -1,4 +1,4 @@
-"""Timers in virtual time: one run per tick, whoever else is there."""
+"""Timers in virtual time: one run per tick, with any number of replicas."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ async def test_a_tick_during_a_run_is_skipped_and_recorded(store: Store, clock: 
         await clock.advance(9.9)
         history = await fleet.replicas[0].app.timer_handle("work").history()
     assert sorted(fleet.ran) == [BEGIN + 1, BEGIN + 4, BEGIN + 7]
-    assert [(one.outcome, one.reason, one.ticks) for one in history] == [
+    assert [(record.outcome, record.reason, record.ticks) for record in history] == [
         ("skipped", "overlap", 2),
         ("succeeded", "", 1),
         ("skipped", "overlap", 2),
@@ -52,11 +52,11 @@ async def test_a_killed_replica_costs_no_tick_of_the_others(store: Store, clock:
         worker = victim.app.worker()
         await worker.__aenter__()
         await clock.advance(10.5)
-        worker._running.cancel()  # nothing is settled, nobody leaves
+        worker._running.cancel()  # nothing is settled, no replica leaves
         await clock.advance(30)
         history = await fleet.replicas[0].app.timer_handle("work").history(100)
     assert max(fleet.ran.values()) == 1
-    ticks = {seconds_of(one.nominal) for one in history if one.ticks == 1}
+    ticks = {seconds_of(record.nominal) for record in history if record.ticks == 1}
     assert set(range(BEGIN + 1, BEGIN + 41)) - set(fleet.ran) <= ticks
     await victim.app.close()
 

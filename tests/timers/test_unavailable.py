@@ -71,11 +71,11 @@ async def test_a_timer_that_asks_for_it_runs_without_the_store(store: Store, clo
     assert sorted(nominal(lone)) == at(20, 20, 30, 30, 40, 40)  # on each of the two
     assert all(tick.unlocked and tick.fence == 0 and tick.attempt == 1 for tick in lone)
     for events in seen:
-        told = [event for event in events if isinstance(event, TickUnlocked)]
-        assert [event.nominal // 1_000_000 for event in told] == at(20, 30, 40)
+        unlocked = [event for event in events if isinstance(event, TickUnlocked)]
+        assert [event.nominal // 1_000_000 for event in unlocked] == at(20, 30, 40)
 
 
-async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
+async def test_runs_without_the_store_are_recorded_and_not_caught_up(
     store: Store, clock: ManualClock
 ):
     ticks: list[Tick] = []
@@ -90,7 +90,7 @@ async def test_what_ran_without_the_store_is_recorded_and_not_caught_up(
         info = await fleet.replicas[0].app.timer_handle("work").info()
     assert nominal(ticks) == at(10, 20, 30, 40, 50, 60)
     assert [tick.unlocked for tick in ticks] == [False, True, True, True, False, False]
-    assert [(one.outcome, one.reason, one.ticks) for one in history] == [
+    assert [(record.outcome, record.reason, record.ticks) for record in history] == [
         ("succeeded", "", 1),
         ("succeeded", "", 1),
         ("ran", "unlocked", 3),
@@ -180,7 +180,7 @@ async def test_a_record_whose_reply_was_lost_is_not_written_again(
     assert lone == [("unlocked", 2)]
 
 
-async def test_what_runs_while_a_record_is_written_runs_and_counts_once(
+async def test_a_tick_that_runs_while_a_record_is_written_runs_and_counts_once(
     store: Store, clock: ManualClock
 ):
     ticks: list[Tick] = []
@@ -206,7 +206,7 @@ async def test_what_runs_while_a_record_is_written_runs_and_counts_once(
     assert alone <= {tick.nominal for tick in ticks}
 
 
-async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, clock: ManualClock):
+async def test_a_run_sees_the_previous_run_without_the_store(store: Store, clock: ManualClock):
     ticks: list[Tick] = []
     fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run"))
     async with fleet.running(1):
@@ -218,7 +218,7 @@ async def test_what_ran_without_the_store_is_told_to_the_next_run(store: Store, 
 
 
 @pytest.mark.parametrize("each", ["cluster", "replica"])
-async def test_what_ran_without_the_store_is_the_previous_run_after_a_restart(
+async def test_a_run_without_the_store_is_the_previous_run_after_a_restart(
     store: Store, clock: ManualClock, each: str
 ):
     ticks: list[Tick] = []
@@ -240,7 +240,9 @@ async def test_what_ran_without_the_store_is_the_previous_run_after_a_restart(
     assert previous == [None, *(tick.nominal for tick in ticks[:-1])]
 
 
-async def test_an_outage_is_told_once_however_many_timers_tick(store: Store, clock: ManualClock):
+async def test_an_outage_is_reported_once_however_many_timers_tick(
+    store: Store, clock: ManualClock
+):
     def declare(app: Tenure, _: Replica) -> None:
         for number in range(12):
             how = "run" if number % 2 else "wait"
@@ -283,9 +285,9 @@ async def test_another_definition_takes_over_in_an_outage(store: Store, clock: M
             assert len(ticks) <= before + 1, "it yields as soon as the store answers"
             calls = faults.calls.copy()
             await clock.advance(60)
-            asked = faults.calls - calls
-            assert asked["commit"] == 0
-            assert asked["read"] <= 4, "only to declare it"
+            calls_since = faults.calls - calls
+            assert calls_since["commit"] == 0
+            assert calls_since["read"] <= 4, "only to declare it"
             history = await newer.replicas[0].app.timer_handle("work").history()
     assert not [line for line in history if line.reason == "unlocked"]
 
@@ -422,7 +424,7 @@ async def test_a_run_without_the_store_knows_when_it_was_to_begin(store: Store, 
     assert late_by != {timedelta(0)}
 
 
-async def test_what_ran_without_the_store_is_recorded_though_its_clock_was_set_back(
+async def test_runs_without_the_store_are_recorded_although_its_clock_was_set_back(
     store: Store, clock: ManualClock
 ):
     ticks: list[Tick] = []

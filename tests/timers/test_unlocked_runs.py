@@ -1,4 +1,4 @@
-"""Runs of timers without the store: how they end, and what an unfinished one keeps others from."""
+"""Runs of timers without the store: how they end, and what an unfinished one blocks."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from tenure.observe import Event, HandlerStuck, TickSkipped
 from tenure.stores.contract import Store
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.jobs.replicas import lose_times, of_kind
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.timers.fleet import Fleet, Replica
 from tests.timers.test_unavailable import at, cut_off, nominal, notes
 
@@ -157,9 +157,9 @@ async def test_a_handler_that_cancels_itself_is_logged(
 
     async with without_store(Fleet(store, clock, declare), clock):
         await clock.advance(6)
-    (told,) = [one for one in caplog.records if "in a run without" in one.message]
-    assert told.levelno == logging.ERROR
-    assert "cancelled itself" in told.message
+    (record,) = [record for record in caplog.records if "in a run without" in record.message]
+    assert record.levelno == logging.ERROR
+    assert "cancelled itself" in record.message
 
 
 async def test_a_run_that_is_stopped_with_its_worker_is_logged(
@@ -171,9 +171,11 @@ async def test_a_run_that_is_stopped_with_its_worker_is_logged(
         await clock.advance(6)
         replica.faults.heal()
     assert len(ticks) == 1
-    (told,) = [one for one in caplog.records if "in a run without the store" in one.message]
-    assert told.levelno == logging.WARNING
-    assert "its worker stops" in told.message
+    (record,) = [
+        record for record in caplog.records if "in a run without the store" in record.message
+    ]
+    assert record.levelno == logging.WARNING
+    assert "its worker stops" in record.message
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -18,7 +18,7 @@ from tenure.stores.contract import Store
 from tests.contract.schedule_calls import SECOND
 from tests.contract.worlds import World
 from tests.jobs.replicas import of_kind
-from tests.timers.pacing import Member, PacedClock, Shift
+from tests.timers.shift import Member, PacedClock, Shift
 
 BEGIN = 1_800_000_000  # seconds; the clock's first instant
 YEAR = 365 * 86_400
@@ -39,18 +39,18 @@ async def store(world: World) -> Store:
 
 
 @pytest.fixture
-def told() -> list[object]:
+def events() -> list[object]:
     """What the apps of the test have told."""
     return []
 
 
 def notes_ticks(
-    clock: PacedClock, told: list[object], body: float = 0.0, **options
+    clock: PacedClock, events: list[object], body: float = 0.0, **options
 ) -> Callable[[Tenure, Member], None]:
     """Declare a timer of ten seconds whose handler takes so long."""
 
     def declare(app: Tenure, member: Member) -> None:
-        app.on_event(told.append)
+        app.on_event(events.append)
 
         @app.timer(**{"every": "10s", **options})
         async def work(tick: Tick) -> None:
@@ -86,15 +86,15 @@ def now_in_seconds(clock: PacedClock) -> int:
     return clock.wall() // SECOND
 
 
-async def test_a_timer_that_is_ahead_stays_silent_and_says_so_once(
+async def test_a_timer_that_is_ahead_does_not_tick_and_warns_once(
     world: World,
     store: Store,
     clock: PacedClock,
-    told: list[object],
+    events: list[object],
     caplog: pytest.LogCaptureFixture,
 ):
     caplog.set_level(logging.WARNING, "tenure")
-    async with Shift(world, clock, notes_ticks(clock, told)) as shift:
+    async with Shift(world, clock, notes_ticks(clock, events)) as shift:
         await shift.start(1)
         await clock.advance(25)
         await be_wrong_for_a_minute(clock)
@@ -103,7 +103,7 @@ async def test_a_timer_that_is_ahead_stays_silent_and_says_so_once(
         await clock.advance(3 * NOTICED)
         assert shift.ran == ran, "no tick runs again, and none before its time"
         info = await info_of(store)
-    [ahead] = of_kind(told, TimerAhead)
+    [ahead] = of_kind(events, TimerAhead)
     cursor = (await look_at(store)).standing.cursor
     assert (ahead.timer, ahead.until, ahead.is_own) == ("work", cursor, False)
     assert abs(ahead.seconds - YEAR) < 2 * 60
@@ -116,9 +116,9 @@ async def test_a_timer_that_is_ahead_stays_silent_and_says_so_once(
 
 
 async def test_a_reset_lets_it_tick_again_in_workers_that_run(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
-    async with Shift(world, clock, notes_ticks(clock, told)) as shift:
+    async with Shift(world, clock, notes_ticks(clock, events)) as shift:
         await shift.start(2)
         await clock.advance(25)
         await be_wrong_for_a_minute(clock)
@@ -133,33 +133,33 @@ async def test_a_reset_lets_it_tick_again_in_workers_that_run(
         await clock.advance(30)
         assert len(shift.ran - before) == len(after) + 3, "each tick runs again, once"
         assert (await info_of(store)).ahead == 0.0
-        assert len(of_kind(told, TimerAhead)) == 2, "once in each of the two"
+        assert len(of_kind(events, TimerAhead)) == 2, "once in each of the two"
         # If it happens once more, it is told once more.
         await be_wrong_for_a_minute(clock)
-        assert len(of_kind(told, TimerAhead)) == 4
+        assert len(of_kind(events, TimerAhead)) == 4
 
 
-async def test_a_worker_that_starts_later_says_so_as_well(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+async def test_a_worker_that_starts_later_warns_as_well(
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     async with Shift(world, clock, notes_ticks(clock, [])) as first:
         await first.start(1)
         await be_wrong_for_a_minute(clock)
     await clock.advance(5 * 60)
-    async with Shift(world, clock, notes_ticks(clock, told)) as second:
+    async with Shift(world, clock, notes_ticks(clock, events)) as second:
         await second.start(1)
         await clock.advance(1)
-        assert len(of_kind(told, TimerAhead)) == 1
+        assert len(of_kind(events, TimerAhead)) == 1
         assert await reset(store)
         await clock.advance(NOTICED + 10)
         assert second.ran
 
 
-async def test_a_worker_whose_definition_does_not_rule_says_nothing(
-    world: World, clock: PacedClock, told: list[object]
+async def test_a_worker_whose_definition_does_not_rule_does_not_warn(
+    world: World, clock: PacedClock, events: list[object]
 ):
     """It would not tick in any case, and the worker with the ruling one has said so."""
-    older, newer = notes_ticks(clock, told), notes_ticks(clock, [], every="5s")
+    older, newer = notes_ticks(clock, events), notes_ticks(clock, [], every="5s")
     async with Shift(world, clock, older) as first:
         await first.start(1)
         await clock.advance(15)
@@ -169,22 +169,22 @@ async def test_a_worker_whose_definition_does_not_rule_says_nothing(
         await third.start(1)
         await clock.advance(NOTICED + 1)
         assert not third.ran
-        assert not of_kind(told, TimerAhead)
+        assert not of_kind(events, TimerAhead)
 
 
 async def test_a_deploy_sets_no_cursor_back(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     """Only an operator may let ticks run again."""
     async with Shift(world, clock, notes_ticks(clock, [])) as before:
         await before.start(1)
         await be_wrong_for_a_minute(clock)
-    renamed = notes_ticks(clock, told, every="5s", name="sync", renamed_from="work")
+    renamed = notes_ticks(clock, events, every="5s", name="sync", renamed_from="work")
     async with Shift(world, clock, renamed) as after:
         await after.start(1)
         await clock.advance(60)
         assert not after.ran
-        assert [ahead.timer for ahead in of_kind(told, TimerAhead)] == ["sync"]
+        assert [ahead.timer for ahead in of_kind(events, TimerAhead)] == ["sync"]
         assert (await info_of(store)).ahead == 0.0, "of the former name nobody expects a tick"
         with pytest.raises(ConfigError, match="'work' is called 'sync' now; reset that"):
             await reset(store)
@@ -194,15 +194,15 @@ async def test_a_deploy_sets_no_cursor_back(
 
 
 @pytest.mark.parametrize("back", [1, 30, 58])
-async def test_a_clock_that_is_set_back_a_little_is_not_worth_telling(
-    world: World, store: Store, clock: PacedClock, told: list[object], back: int
+async def test_a_clock_that_is_set_back_a_little_is_not_reported(
+    world: World, store: Store, clock: PacedClock, events: list[object], back: int
 ):
-    async with Shift(world, clock, notes_ticks(clock, told)) as shift:
+    async with Shift(world, clock, notes_ticks(clock, events)) as shift:
         await shift.start(1)
         await clock.advance(40.5)
         clock.step(-back)
         await clock.advance(NOTICED + 1)
-        assert not of_kind(told, TimerAhead)
+        assert not of_kind(events, TimerAhead)
         assert (await info_of(store)).ahead == 0.0
         await clock.advance(back + 10)
         assert max(shift.ran) >= BEGIN + 50, "it goes on by itself"
@@ -210,11 +210,11 @@ async def test_a_clock_that_is_set_back_a_little_is_not_worth_telling(
 
 
 @pytest.mark.parametrize("seconds", [-5, 0, AHEAD_AFTER])
-def test_what_is_not_ahead(seconds: float):
+def test_a_cursor_close_to_now_is_not_ahead(seconds: float):
     assert seconds_ahead(BEGIN * SECOND + int(seconds * SECOND), BEGIN * SECOND) == 0.0
 
 
-def test_what_is_ahead():
+def test_a_cursor_a_minute_from_now_is_ahead():
     assert seconds_ahead((BEGIN + 61) * SECOND, BEGIN * SECOND) == 61.0
 
 
@@ -222,16 +222,16 @@ async def test_a_replicas_own_ticks_begin_anew_with_its_process(
     world: World,
     store: Store,
     clock: PacedClock,
-    told: list[object],
+    events: list[object],
     caplog: pytest.LogCaptureFixture,
 ):
     caplog.set_level(logging.WARNING, "tenure")
-    async with Shift(world, clock, notes_ticks(clock, told, each="replica")) as shift:
+    async with Shift(world, clock, notes_ticks(clock, events, each="replica")) as shift:
         await shift.start(1)
         await clock.advance(25)
         await be_wrong_for_a_minute(clock)
         before = shift.ran
-        [ahead] = of_kind(told, TimerAhead)
+        [ahead] = of_kind(events, TimerAhead)
         assert ahead.is_own
         assert "Restart this worker; ticks" in caplog.text
         info = await info_of(store)
@@ -262,15 +262,15 @@ async def test_a_timer_that_only_each_replica_ticks_is_previewed_from_now(
 
 
 async def test_a_pause_between_runs_begins_with_the_reset(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     """The last run, too, has ended in the future."""
-    rests = notes_ticks(clock, told, 1.0, after="completion")
+    rests = notes_ticks(clock, events, 1.0, after="completion")
     async with Shift(world, clock, rests) as shift:
         await shift.start(1)
         await be_wrong_for_a_minute(clock)
         before = shift.ran
-        assert len(of_kind(told, TimerAhead)) == 1
+        assert len(of_kind(events, TimerAhead)) == 1
         assert await reset(store)
         due = as_datetime(clock.wall()) + timedelta(seconds=10)
         info = await info_of(store)
@@ -281,10 +281,10 @@ async def test_a_pause_between_runs_begins_with_the_reset(
 
 
 async def test_a_run_that_ended_in_the_future_holds_up_none(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     """Its tick was decided in time, so nothing is ahead, and no operator is needed."""
-    rests = notes_ticks(clock, told, 30.0, after="completion")
+    rests = notes_ticks(clock, events, 30.0, after="completion")
     async with Shift(world, clock, rests) as shift:
         await shift.start(1)
         await clock.advance(15)
@@ -298,14 +298,14 @@ async def test_a_run_that_ended_in_the_future_holds_up_none(
         assert info.next <= as_datetime(clock.wall())
         await clock.advance(60)
         assert len(shift.ran) >= 2
-        assert not of_kind(told, TimerAhead)
+        assert not of_kind(events, TimerAhead)
 
 
 async def test_a_pause_counts_from_the_end_of_a_run_also_after_a_step_ahead(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     """A worker that has not heard of the new time takes no end of a run for a wrong one."""
-    rests = notes_ticks(clock, told, 15.0, after="completion")
+    rests = notes_ticks(clock, events, 15.0, after="completion")
     async with Shift(world, clock, rests) as shift:
         [member] = await shift.start(1)
         await clock.advance(24.97)
@@ -320,7 +320,7 @@ async def test_a_pause_counts_from_the_end_of_a_run_also_after_a_step_ahead(
 async def test_a_declaration_of_the_future_does_not_last(
     world: World, store: Store, clock: PacedClock
 ):
-    """Nobody declares it any more, and the store would keep it for a year."""
+    """No process declares it any more, and the store would keep it for a year."""
     clock.step(YEAR)
     async with Shift(world, clock, notes_ticks(clock, [])) as shift:
         await shift.start(1)
@@ -339,10 +339,10 @@ async def test_a_declaration_of_the_future_does_not_last(
 
 
 async def test_schedules_are_ahead_like_timers(
-    world: World, store: Store, clock: PacedClock, told: list[object]
+    world: World, store: Store, clock: PacedClock, events: list[object]
 ):
     def declare(app: Tenure, _: Member) -> None:
-        app.on_event(told.append)
+        app.on_event(events.append)
 
         @app.task
         async def report() -> None: ...
@@ -353,7 +353,7 @@ async def test_schedules_are_ahead_like_timers(
     async with Shift(world, clock, declare) as shift:
         await shift.start(1)
         await be_wrong_for_a_minute(clock)
-        assert Counter(ahead.timer for ahead in of_kind(told, TimerAhead)) == Counter(
+        assert Counter(ahead.timer for ahead in of_kind(events, TimerAhead)) == Counter(
             ["reports", "more reports"]
         )
         assert await reset(store, "reports")

@@ -111,8 +111,8 @@ def ship_plainly(order: int, connection: sqlite3.Connection) -> str:
 
 
 def attempts(job: Job[Receipt]) -> list[tuple[datetime, datetime]]:
-    found: list[Attempt] = job.history
-    return [(attempt.started, attempt.ended) for attempt in found]
+    history: list[Attempt] = job.history
+    return [(attempt.started, attempt.ended) for attempt in history]
 
 
 async def results() -> None:
@@ -141,8 +141,8 @@ async def requests() -> None:
     assert_type(await app.enqueue(bare.request(7)), Job[Receipt])
     many = await app.enqueue_many(bare.request(user) for user in range(9))
     assert_type(many, list[Job[Receipt]])
-    asked = await app.enqueue_many([bare_sync.request(7)], return_exceptions=True)
-    assert_type(asked, list[Job[bool] | UniqueMismatch | UniqueBusy])
+    answers = await app.enqueue_many([bare_sync.request(7)], return_exceptions=True)
+    assert_type(answers, list[Job[bool] | UniqueMismatch | UniqueBusy])
 
 
 async def looking() -> None:
@@ -162,8 +162,8 @@ def threads() -> None:
         assert_type(sync.enqueue(without_result.request()).cancel(), bool)
         many = sync.enqueue_many([bare.using(delay=5).request(7)])
         assert_type(many, list[blocking.Job[Receipt]])
-        asked = sync.enqueue_many([bare.request(7)], return_exceptions=True)
-        assert_type(asked, list[blocking.Job[Receipt] | UniqueMismatch | UniqueBusy])
+        answers = sync.enqueue_many([bare.request(7)], return_exceptions=True)
+        assert_type(answers, list[blocking.Job[Receipt] | UniqueMismatch | UniqueBusy])
         page = sync.jobs(tag="a")
         assert_type(page[0].id, str)
         assert_type(page.cursor, str | None)

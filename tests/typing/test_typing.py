@@ -20,8 +20,8 @@ Complaints = dict[tuple[str, int], str]
 
 
 def mypy(files: Sequence[Path]) -> Complaints:
-    said = run("mypy", "--strict", "--no-pretty", "--hide-error-context", *map(str, files))
-    errors = re.findall(r"^(.+?):(\d+): error: (.*)$", said, re.MULTILINE)
+    output = run("mypy", "--strict", "--no-pretty", "--hide-error-context", *map(str, files))
+    errors = re.findall(r"^(.+?):(\d+): error: (.*)$", output, re.MULTILINE)
     return {(Path(file).name, int(line)): message for file, line, message in errors}
 
 
@@ -32,9 +32,11 @@ def pyright(files: Sequence[Path]) -> Complaints:
     answer = json.loads(run("pyright", "--outputjson", *map(str, files)))
     assert answer["summary"]["filesAnalyzed"] == len(files)
     return {
-        (Path(one["file"]).name, one["range"]["start"]["line"] + 1): one["message"]
-        for one in answer["generalDiagnostics"]
-        if one["severity"] == "error"
+        (Path(diagnostic["file"]).name, diagnostic["range"]["start"]["line"] + 1): diagnostic[
+            "message"
+        ]
+        for diagnostic in answer["generalDiagnostics"]
+        if diagnostic["severity"] == "error"
     }
 
 
@@ -59,12 +61,12 @@ def marked(file: Path) -> set[tuple[str, int]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("check", [mypy, pyright])
-def test_what_is_wrong_is_refused_and_nothing_else(
+def test_wrong_lines_are_refused_and_no_others(
     check: Callable[[Sequence[Path]], Complaints],
 ):
     files = [HERE / name for name in FILES]
-    wanted = set().union(*map(marked, files))
-    assert len(wanted) > 20
-    found = check(files)
-    assert {where: found[where] for where in found.keys() - wanted} == {}
-    assert wanted - found.keys() == set()
+    expected = set().union(*map(marked, files))
+    assert len(expected) > 20
+    complaints = check(files)
+    assert {where: complaints[where] for where in complaints.keys() - expected} == {}
+    assert expected - complaints.keys() == set()

@@ -16,16 +16,16 @@ def at(text: str, zone: str = "UTC") -> int:
 def coming(rule: Rule, instant: int, ticks: int) -> list[str]:
     """Return the next ticks as people in the rule's zone see them."""
     zone = ZoneInfo(getattr(rule, "zone", "UTC"))
-    found = []
+    texts = []
     for _ in range(ticks):
         instant = rule.next_after(instant)
-        found.append(as_datetime(instant).astimezone(zone).isoformat(timespec="minutes"))
-    return found
+        texts.append(as_datetime(instant).astimezone(zone).isoformat(timespec="minutes"))
+    return texts
 
 
 def gone(rule: Rule, instant: int, ticks: int) -> list[int]:
-    found = []
+    instants = []
     for _ in range(ticks):
-        found.append(rule.last_at(instant))
-        instant = found[-1] - 1
-    return found
+        instants.append(rule.last_at(instant))
+        instant = instants[-1] - 1
+    return instants

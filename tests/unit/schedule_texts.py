@@ -1,4 +1,4 @@
-"""Schedules as a store has them, and what decisions write, for tests of pure decisions."""
+"""Schedules as a store has them, and the writes of decisions, for tests of pure decisions."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tenure.core.schedules.documents import (
 )
 from tenure.core.schedules.records import Commit, ScheduleHead, ScheduleRecord
 
-__all__ = ["NOW", "SECOND", "charter_in", "found", "freeze", "schedule", "standing_in", "text_of"]
+__all__ = ["NOW", "SECOND", "charter_in", "freeze", "head_of", "schedule", "standing_in", "text_of"]
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND
@@ -58,7 +58,7 @@ def schedule(
     return read
 
 
-def found(name: str = "sync", *, last_job: str = "", **standing: Any) -> ScheduleHead:
+def head_of(name: str = "sync", *, last_job: str = "", **standing: Any) -> ScheduleHead:
     """Return how a schedule stands that d1 rules."""
     return ScheduleHead(name, f"v-{name}", text_of(**standing), "d1", 0, last_job)
 

@@ -18,7 +18,7 @@ class Wire:
     async def send(self, batch: list[int]) -> list[int]:
         self.batches.append(batch)
         await self.go.wait()
-        return [2 * one for one in batch]
+        return [2 * number for number in batch]
 
 
 async def turn(times: int = 5) -> None:
@@ -32,7 +32,7 @@ async def test_one_alone_is_sent_at_once():
     assert wire.batches == [[1]]
 
 
-async def test_whoever_is_ready_now_goes_along():
+async def test_callers_that_are_ready_now_share_a_batch():
     wire = Wire()
     batcher = Batcher(wire.send)
     answers = await asyncio.gather(*(batcher.add(n) for n in range(5)))
@@ -62,7 +62,7 @@ async def test_a_batch_has_its_limit():
     assert wire.batches == [[0, 1], [2, 3], [4]]
 
 
-async def test_an_error_goes_to_those_of_its_batch_only():
+async def test_an_error_goes_to_its_own_batch_only():
     async def send(batch: list[int]) -> list[int]:
         if 0 in batch:
             raise ValueError("no")
@@ -70,20 +70,20 @@ async def test_an_error_goes_to_those_of_its_batch_only():
 
     batcher = Batcher(send, limit=2)
     futures = [batcher.add(n) for n in range(4)]
-    one, two, *others = await asyncio.gather(*futures, return_exceptions=True)
-    assert isinstance(one, ValueError)
-    assert two is one
+    first, second, *others = await asyncio.gather(*futures, return_exceptions=True)
+    assert isinstance(first, ValueError)
+    assert second is first
     assert others == [2, 3]
 
 
-async def test_who_gives_up_does_not_disturb_the_others():
+async def test_a_cancelled_caller_does_not_disturb_the_others():
     wire = Wire(held=True)
     batcher = Batcher(wire.send)
-    one, two = batcher.add(1), batcher.add(2)
+    first, second = batcher.add(1), batcher.add(2)
     await turn()
-    one.cancel()
+    first.cancel()
     wire.go.set()
-    assert await two == 4
+    assert await second == 4
 
 
 async def test_drain_waits_for_everything():
@@ -114,10 +114,10 @@ async def test_close_gives_up_what_has_no_answer():
     wire.go.set()
     await turn()
     assert wire.batches == [[1]]
-    assert await batcher.add(3) == 6  # whoever comes later is served as before
+    assert await batcher.add(3) == 6  # later callers are served as before
 
 
-async def test_it_works_with_tasks_that_run_at_once():
+async def test_batches_work_with_eager_tasks():
     """As with `asyncio.eager_task_factory` of Python 3.12, and a store that never suspends."""
 
     def at_once(loop: asyncio.AbstractEventLoop, work: Any, **_: Any) -> asyncio.Future[Any]:

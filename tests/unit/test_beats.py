@@ -1,4 +1,4 @@
-"""What a worker makes of the answers to its beats."""
+"""How a worker reacts to the answers to its beats."""
 
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
     nothing: Any = None
     audit = Audit(nothing, nothing, nothing)
     assert not audit.is_due
-    for held, known, is_due in [
+    for held, reported, is_due in [
         (1, 0, False),
         (0, 0, False),
         (2, 1, False),
@@ -44,11 +44,11 @@ def test_jobs_that_no_worker_knows_are_handed_back_after_two_beats_in_a_row():
         (1, 0, True),
         (1, 1, False),
     ]:
-        audit.beaten(held, known)
+        audit.beaten(held, reported)
         assert audit.is_due is is_due
 
 
 def test_two_beats_in_a_row_count_once_a_minute():
     counts = CountInterval()
-    asked = [second for second in range(0, 130, 3) if counts.take(1000.0 + second)]
-    assert asked == [0, 3, 60, 63, 120, 123]
+    counted = [second for second in range(0, 130, 3) if counts.take(1000.0 + second)]
+    assert counted == [0, 3, 60, 63, 120, 123]

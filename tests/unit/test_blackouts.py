@@ -71,7 +71,9 @@ NOW = at("2026-01-01")
         ),
     ],
 )
-def test_what_a_blackout_covers(blackout: Blackout, inside: list[str], outside: list[str]):
+def test_a_blackout_covers_its_windows_only(
+    blackout: Blackout, inside: list[str], outside: list[str]
+):
     assert [text for text in inside if not blackout.covers(at(text))] == []
     assert [text for text in outside if blackout.covers(at(text))] == []
     assert [text for text in outside if blackout.ends_at(at(text)) != at(text)] == []
@@ -200,7 +202,7 @@ def test_adjoining_stretches_end_together():
     assert clear_at((), monday) == monday
 
 
-def test_what_has_no_end_is_followed_for_two_years_only():
+def test_endless_blackouts_are_followed_for_two_years_only():
     all_days = (weekdays("00:00-24:00"), weekends("00:00-24:00"))
     assert NOW + 729 * 86_400_000_000 < clear_at(all_days, NOW) < NOW + 733 * 86_400_000_000
 

@@ -119,7 +119,7 @@ class Fields:
 
 
 def values(text: str, low: int, high: int) -> set[int]:
-    found = set()
+    numbers = set()
     for item in text.split(","):
         span, _, step = item.partition("/")
         if span == "*":
@@ -128,8 +128,8 @@ def values(text: str, low: int, high: int) -> set[int]:
             first, last = (number(end) for end in span.split("-"))
         else:
             first, last = number(span), high if step else number(span)
-        found |= set(range(first, last + 1, int(step or 1)))
-    return found
+        numbers |= set(range(first, last + 1, int(step or 1)))
+    return numbers
 
 
 def number(text: str) -> int:
@@ -191,16 +191,16 @@ class Walk:
 @lru_cache
 def jumps(zone: str) -> list[tuple[datetime, timedelta]]:
     """Return when the clocks of a zone jump, to the hour, and how far."""
-    found = []
+    steps = []
     tz, years = ZoneInfo(zone), ZONES[zone]
     at = datetime(years[0], 1, 1, tzinfo=UTC)
     offset = at.astimezone(tz).utcoffset()
     while at.year <= years[-1]:
         at += timedelta(hours=1)
         if (new := at.astimezone(tz).utcoffset()) != offset:
-            found.append((at, new - offset))
+            steps.append((at, new - offset))
             offset = new
-    return found
+    return steps
 
 
 def periods(zone: str, around: timedelta) -> list[tuple[datetime, datetime]]:
@@ -213,12 +213,12 @@ def agree(rule: Cron, walk: Walk, expected: list[int], dice: random.Random) -> N
     """Compare all that a rule answers with what the oracle has found."""
     begin, end = instant_of(walk.begin) - 1, instant_of(walk.end) - 1
     calendar_ = _calendar(rule.expression, rule.zone)
-    found = []
+    forward = []
     for tick in calendar_.after(begin):
         if tick > end:
             break
-        found.append(tick)
-    assert found == expected
+        forward.append(tick)
+    assert forward == expected
     back = []
     for tick in calendar_.before(end):
         if tick <= begin:

@@ -79,7 +79,7 @@ async def test_a_wait_ends_with_the_event_or_with_its_time():
     assert await clock.wait(event, 0) is True
 
 
-async def test_a_timeout_of_somebody_else_is_not_mistaken_for_the_end_of_the_wait():
+async def test_a_timeout_of_the_caller_is_not_taken_for_the_end_of_the_wait():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(MOMENT):
             await SystemClock().wait(asyncio.Event(), 20)

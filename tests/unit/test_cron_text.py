@@ -110,7 +110,7 @@ _DOW = (
         ("@reboot", " is no time. Call the function where your program starts."),
     ],
 )
-def test_a_wrong_expression_is_told_where_it_is_wrong(cron: str, message: str):
+def test_the_error_for_a_wrong_expression_says_where_it_is_wrong(cron: str, message: str):
     with pytest.raises(ConfigError) as caught:
         make_rule(cron=cron)
     assert str(caught.value) == f"cron={cron!r}{message}"

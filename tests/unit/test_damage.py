@@ -14,11 +14,11 @@ def test_a_record_is_logged_however_many_were_damaged_before_it(
     monkeypatch.setattr(damage, "_MOST", 10)
     monkeypatch.setattr(damage, "_logged", set())
     caplog.set_level(logging.ERROR, "tenure")
-    found = Damage("memory://", "test")
+    records = Damage("memory://", "test")
     for number in range(25):
         for _ in range(3):
-            found.report("job", f"job-{number}", "it is torn", "tenure_job")
+            records.report("job", f"job-{number}", "it is torn", "tenure_job")
     logged = [record.getMessage() for record in caplog.records]
     assert [f"job-{number}'" in line for number, line in enumerate(logged)] == [True] * 25
     assert len(damage._logged) <= 10
-    assert len(list(found)) == 10
+    assert len(list(records)) == 10

@@ -20,33 +20,35 @@ def defaults(call: Callable[..., Any], *left_out: str, prefix: str = "") -> dict
     """Return the defaults of a call's arguments, by name."""
     parameters = inspect.signature(call).parameters.values()
     return {
-        f"{prefix}{one.name}": one.default
-        for one in parameters
-        if one.default is not one.empty and one.name not in left_out
+        f"{prefix}{parameter.name}": parameter.default
+        for parameter in parameters
+        if parameter.default is not parameter.empty and parameter.name not in left_out
     }
 
 
 def of_app() -> dict[str, object]:
     settings = Settings.read({}, {})
-    known = {name: getattr(settings, name) for name in settings.__struct_fields__}
-    assert known.pop("process_workers") == usable_cores()
-    app = {"url": URL_DEFAULT, "migrate": Tenure("memory://")._migrate, **known}
+    values = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    assert values.pop("process_workers") == usable_cores()
+    app = {"url": URL_DEFAULT, "migrate": Tenure("memory://")._migrate, **values}
     return {name: app.get(name, default) for name, default in defaults(Tenure.__init__).items()}
 
 
 def of_workers() -> dict[str, object]:
     in_python = defaults(Tenure.worker)
     assert in_python == defaults(Tenure.run_worker)
-    known = {name.replace("_", "-") for name in in_python}
+    shared = {name.replace("_", "-") for name in in_python}
     # Flags for `timers`, and what is about the store, not about the worker.
     elsewhere = {"app", "url", "namespace", "no-timers", "timers-only"}
-    options = {one.name.replace("_", "-"): one for one in worker.params if one.name is not None}
+    options = {
+        option.name.replace("_", "-"): option for option in worker.params if option.name is not None
+    }
     assert options["concurrency"].default == in_python["concurrency"]
     assert options["timer-concurrency"].default == in_python["timer_concurrency"]
     only = {
         f"--{name}": option.default if isinstance(option.default, int) else None
         for name, option in options.items()
-        if name not in known | elsewhere
+        if name not in shared | elsewhere
     }
     return {**in_python, **only}
 
@@ -115,7 +117,7 @@ def fits(cell: str, value: object) -> bool:
     if value is None or value in ((), "") or (value is False and not cell.startswith("`")):
         return cell.startswith("none")
     values = value if isinstance(value, tuple) else (value,)
-    return re.findall(r"`([^`]+)`", cell) == [shown(one) for one in values]
+    return re.findall(r"`([^`]+)`", cell) == [shown(value) for value in values]
 
 
 def shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What README and docs say is so: code runs, links lead somewhere, lists are complete."""
+"""README and docs are right: code runs, links lead somewhere, lists are complete."""
 
 import ast
 import asyncio
@@ -47,9 +47,9 @@ class Block(NamedTuple):
 def blocks() -> Iterator[Block]:
     for page in PAGES:
         text = page.read_text("utf-8")
-        for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            line = text.count("\n", 0, found.start()) + 2
-            yield Block(str(page.relative_to(ROOT)), line, found[1])
+        for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, match.start()) + 2
+            yield Block(str(page.relative_to(ROOT)), line, match[1])
 
 
 async def run_fragment(code: CodeType) -> None:
@@ -99,13 +99,13 @@ def test_the_code_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyP
         asyncio.run(run_fragment(code))
 
 
-def test_what_workers_import_runs_nothing_then():
+def test_files_that_workers_import_run_nothing():
     """A file with tasks is a worker's as well, unless its store is that of one process alone."""
     wrong = []
     for block in blocks():
         tree = ast.parse(block.code)
-        has_handlers = any(getattr(one, "decorator_list", ()) for one in tree.body)
-        runs = any("asyncio.run(" in ast.unparse(one) for one in tree.body if is_call(one))
+        has_handlers = any(getattr(node, "decorator_list", ()) for node in tree.body)
+        runs = any("asyncio.run(" in ast.unparse(node) for node in tree.body if is_call(node))
         if has_handlers and runs and "memory://" not in block.code:
             wrong.append(f"{block.page}:{block.line}")
     assert wrong == []
@@ -139,7 +139,7 @@ def test_links_lead_somewhere(page: Path):
 def anchors(page: Path) -> set[str]:
     """Return what the headings of a page are called in links to them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings}
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 @EACH_PAGE

@@ -1,4 +1,4 @@
-"""How attempts end: what becomes of the job, what is counted, what its history says."""
+"""How attempts end: the job's next state, its counters, its history."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_marks_tell_outcomes_and_recoverers_apart():
     assert len({end.mark for end in (*own, *foreign)}) == 7
 
 
-def test_a_move_is_what_scripts_are_told():
+def test_a_move_is_encoded_as_scripts_read_it():
     assert endings.succeeded(job()).move == "2000s"
     assert endings.failed(job(), reason="error").move == "3010f"
     assert endings.retried(job(), delay=1.0, error=b"e").move == "0010r"

@@ -40,9 +40,9 @@ def test_blocks_that_end_in_any_order_know_their_own_entry():
             yield number
 
     blocks = [block() for _ in range(3)]
-    assert [next(one) for one in blocks] == [1, 2, 3]
-    for one in (blocks[1], blocks[2], blocks[0]):
-        assert next(one, None) is None
+    assert [next(generator) for generator in blocks] == [1, 2, 3]
+    for generator in (blocks[1], blocks[2], blocks[0]):
+        assert next(generator, None) is None
     assert shared.left == [2, 3, 1]
 
 
@@ -65,17 +65,17 @@ def test_look_ups_in_the_order_of_a_with_statement_or_a_stack_get_one_entry(
 ):
     shared = Shared()
     place = Shared if on_class else shared
-    given = [shared] if on_class else []
+    arguments = [shared] if on_class else []
     with monkeypatch.context() as patched:
         patched.setattr(entries, "_WITH_LOOKS_UP_LEAVING_FIRST", leave_first)
         if leave_first and not on_class:
             leave, enter = place.__exit__, place.__enter__
         else:
             enter, leave = place.__enter__, place.__exit__
-    assert enter(*given) == 1
+    assert enter(*arguments) == 1
     with shared:
         pass
-    leave(*given, None, None, None)
+    leave(*arguments, None, None, None)
     assert shared.left == [2, 1]
     assert shared.paired == [True, True]
 

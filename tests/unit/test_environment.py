@@ -1,4 +1,4 @@
-"""What the environment says about a mistaken set-up, as pure decisions."""
+"""How mistakes of the set-up are read from the environment, as pure decisions."""
 
 import re
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_in_a_pod_a_terminal_is_no_excuse():
     assert default_store_problem(pod, is_terminal=True) is not None
 
 
-def test_what_reaches_how_far():
+def test_scopes_are_ordered():
     assert reaches("fleet", "host")
     assert reaches("host", "host")
     assert not reaches("host", "fleet")

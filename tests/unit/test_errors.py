@@ -62,7 +62,7 @@ EXAMPLES = [
 
 
 def test_there_is_an_example_of_every_exception():
-    assert {type(one).__name__ for one in EXAMPLES} == set(errors.__all__) - {"TenureError"}
+    assert {type(error).__name__ for error in EXAMPLES} == set(errors.__all__) - {"TenureError"}
 
 
 def test_the_tree_is_the_one_drawn_in_the_module():

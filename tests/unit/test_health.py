@@ -28,14 +28,14 @@ def make(kind: str, path: Path) -> None:
     path.write_text("precious") if kind == "file" else path.mkdir()
 
 
-async def asked(path: Path, patience: float = 5.0) -> dict[str, Any]:
+async def read_health(path: Path, patience: float = 5.0) -> dict[str, Any]:
     return await asyncio.to_thread(ask_health, path, patience)
 
 
-async def test_everybody_who_asks_gets_the_state_of_that_moment(path: Path):
+async def test_each_client_gets_the_current_state(path: Path):
     numbers = iter(range(1000))
     async with serve_health(path, lambda: {"number": next(numbers), "text": "x" * 200_000}):
-        answers = await asyncio.gather(*(asked(path) for _ in range(5)))
+        answers = await asyncio.gather(*(read_health(path) for _ in range(5)))
     assert sorted(answer["number"] for answer in answers) == [0, 1, 2, 3, 4]
     assert {len(answer["text"]) for answer in answers} == {200_000}
 
@@ -45,15 +45,15 @@ async def test_the_socket_goes_with_its_owner(path: Path):
         assert found_at(path) == "socket"
     assert found_at(path) == "nothing"
     with pytest.raises(FileNotFoundError):
-        await asked(path)
+        await read_health(path)
 
 
-async def test_who_hangs_up_early_disturbs_nobody(path: Path):
+async def test_a_client_that_hangs_up_early_disturbs_no_other(path: Path):
     async with serve_health(path, lambda: {"text": "x" * 1_000_000}):
         for _ in range(3):
             with socket.socket(socket.AF_UNIX) as line:
                 line.connect(os.fspath(path))
-        assert len((await asked(path))["text"]) == 1_000_000
+        assert len((await read_health(path))["text"]) == 1_000_000
 
 
 async def test_a_socket_that_a_dead_one_left_is_replaced(path: Path):
@@ -61,7 +61,7 @@ async def test_a_socket_that_a_dead_one_left_is_replaced(path: Path):
         left.bind(os.fspath(path))
     assert found_at(path) == "socket"
     async with serve_health(path, lambda: {"alive": True}):
-        assert await asked(path) == {"alive": True}
+        assert await read_health(path) == {"alive": True}
 
 
 async def test_where_another_one_answers_there_is_no_room(path: Path):
@@ -69,11 +69,11 @@ async def test_where_another_one_answers_there_is_no_room(path: Path):
         with pytest.raises(ConfigError, match="another supervisor answers"):
             async with serve_health(path, dict):
                 pass
-        assert await asked(path) == {"mine": True}
+        assert await read_health(path) == {"mine": True}
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-async def test_what_is_no_socket_stays(path: Path, kind: str):
+async def test_a_file_that_is_no_socket_stays(path: Path, kind: str):
     make(kind, path)
     with pytest.raises(ConfigError, match="is no socket"):
         async with serve_health(path, dict):
@@ -84,17 +84,17 @@ async def test_what_is_no_socket_stays(path: Path, kind: str):
 async def test_a_socket_that_took_its_place_stays(path: Path):
     with closing(socket.socket(socket.AF_UNIX)) as other:
         async with serve_health(path, dict):
-            os.unlink(path)  # noqa: PTH108 - as somebody else would
+            os.unlink(path)  # noqa: PTH108 - as another process would
             other.bind(os.fspath(path))
         assert found_at(path) == "socket"
 
 
-async def test_a_path_that_is_too_long_is_told(tmp_path: Path):
+async def test_a_path_that_is_too_long_is_reported(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be made"):
         async with serve_health(tmp_path / ("x" * 200), dict):
             pass
     with pytest.raises(OSError, match="too long"):
-        await asked(tmp_path / ("x" * 200))
+        await read_health(tmp_path / ("x" * 200))
 
 
 async def test_silence_ends_with_a_time_out(path: Path):
@@ -102,4 +102,4 @@ async def test_silence_ends_with_a_time_out(path: Path):
         mute.bind(os.fspath(path))
         mute.listen()
         with pytest.raises(TimeoutError):
-            await asked(path, 0.05)
+            await read_health(path, 0.05)

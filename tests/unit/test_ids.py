@@ -26,10 +26,10 @@ def test_an_id_is_a_uuid_of_version_7_that_tells_its_millisecond(millisecond, co
 
 
 @steady
-@given(first=st.tuples(MILLISECONDS, COUNTS), second=st.tuples(MILLISECONDS, COUNTS), one=TOKENS)
-def test_ids_sort_by_millisecond_and_number(first, second, one):
+@given(first=st.tuples(MILLISECONDS, COUNTS), second=st.tuples(MILLISECONDS, COUNTS), token=TOKENS)
+def test_ids_sort_by_millisecond_and_number(first, second, token):
     if first < second:
-        assert job_id(*first, "f" * 32) < job_id(*second, one)
+        assert job_id(*first, "f" * 32) < job_id(*second, token)
 
 
 def test_62_bits_are_random():
@@ -60,5 +60,5 @@ def test_ids_sort_in_the_order_in_which_they_were_made():
         "{01a3185c-5000-70a5-92f3-46baa9455e3e}",
     ],
 )
-def test_what_is_no_id(text: str):
+def test_texts_that_are_no_job_id(text: str):
     assert not is_job_id(text)

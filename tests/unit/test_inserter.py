@@ -94,13 +94,13 @@ async def test_a_key_that_stays_held_is_busy_after_a_while(place: Place):
     assert (await waiting).outcome == "busy"
 
 
-async def test_of_many_only_the_held_ones_wait(place: Place):
+async def test_only_jobs_with_a_held_key_wait(place: Place):
     inserter = Inserter(place)
     news = [new("a"), new("b", "held"), new("c", "free"), new("d", "held")]
     waiting = asyncio.create_task(inserter.insert_many(news))
     await advance(place, 1)
-    found = await place.jobs.get(["a", "b", "c"])
-    assert [record is not None for record in found] == [True, False, True]
+    records = await place.jobs.get(["a", "b", "c"])
+    assert [record is not None for record in records] == [True, False, True]
     place.held.clear()
     await advance(place, 2)
     outcomes = [answer.outcome for answer in await waiting]
@@ -110,12 +110,12 @@ async def test_of_many_only_the_held_ones_wait(place: Place):
 
 async def test_an_outage_ends_the_wait_for_a_key(place: Place):
     inserter = Inserter(place)
-    one = asyncio.create_task(inserter.insert(new("a", "held")))
+    single = asyncio.create_task(inserter.insert(new("a", "held")))
     many = asyncio.create_task(inserter.insert_many([new("b", "held"), new("c")]))
     await advance(place, 1)
     place.is_down = True
     await advance(place, 30)
-    for call in (one, many):
+    for call in (single, many):
         with pytest.raises(StoreUnavailable, match="down"):
             await call
 

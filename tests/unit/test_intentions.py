@@ -1,4 +1,4 @@
-"""What a worker says about itself when it begins."""
+"""The log line of a worker at its start."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -
 
 
 @pytest.mark.parametrize(
-    ("queues", "timers", "schedules", "said"),
+    ("queues", "timers", "schedules", "sentence"),
     [
         (["default"], (), (), "takes jobs from default; it knows the tasks (none)"),
         (["default"], ("b", "a"), (), "runs the timers a, b"),
@@ -36,7 +36,7 @@ def app_with(*, timers: tuple[str, ...] = (), schedules: tuple[str, ...] = ()) -
         ([], ("evil\x1b[2J",), (), "runs the timers evil\\x1b[2J"),
     ],
 )
-def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, said):
+def test_a_worker_says_what_it_is_there_for(queues, timers, schedules, sentence):
     app = app_with(timers=timers, schedules=schedules)
     registry = engine_of(app).registry
-    assert intentions(queues, (), registry.handlers, [*registry.plans.values()]) == said
+    assert intentions(queues, (), registry.handlers, [*registry.plans.values()]) == sentence

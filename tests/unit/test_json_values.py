@@ -49,10 +49,10 @@ class Ann(pydantic.BaseModel):
 
 
 def test_models_compare_by_what_they_hold():
-    one, same = Ann(age=1, tags={"a", "b"}), Ann(age=1, tags={"b", "a"})
-    assert encode_comparable([one]) == encode_comparable([same])
-    assert encode_comparable([one]) != encode_comparable([Ann(age=2, tags={"a", "b"})])
-    assert encode_comparable([one]) != encode_comparable([Ann(age=1)])
+    ann, same = Ann(age=1, tags={"a", "b"}), Ann(age=1, tags={"b", "a"})
+    assert encode_comparable([ann]) == encode_comparable([same])
+    assert encode_comparable([ann]) != encode_comparable([Ann(age=2, tags={"a", "b"})])
+    assert encode_comparable([ann]) != encode_comparable([Ann(age=1)])
 
 
 @dataclass

@@ -11,7 +11,7 @@ from tenure.core.policy import trust_until
 from tenure.runtime.data_loss import DataLossDetector
 from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.testing import ManualClock
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 TTL = 10.0
 LEASE = Lease(key="key", holder="ann", fence=1, ttl=TTL)
@@ -27,7 +27,7 @@ def kept(clock: ManualClock, reasons: list[str]) -> KeptLease:
     return KeptLease(LEASE, clock.boot(), clock, reasons.append)
 
 
-def test_it_is_trusted_up_to_its_deadline_and_then_lost_once(
+def test_a_lease_is_trusted_up_to_its_deadline_and_then_lost_once(
     kept: KeptLease, clock: ManualClock, reasons: list[str]
 ):
     assert kept.deadline == trust_until(clock.boot(), TTL)
@@ -44,7 +44,7 @@ def test_it_is_trusted_up_to_its_deadline_and_then_lost_once(
     assert not kept.end()
 
 
-def test_it_is_lost_when_max_hold_is_over(clock: ManualClock, reasons: list[str]):
+def test_a_lease_is_lost_when_max_hold_is_over(clock: ManualClock, reasons: list[str]):
     kept = KeptLease(LEASE, clock.boot(), clock, reasons.append, max_hold=3)
     assert kept.trusted_for() == 3
     kept.extend(clock.boot() + 2)
@@ -75,7 +75,7 @@ def test_a_renewal_that_comes_too_late_extends_nothing(kept: KeptLease, clock: M
     assert kept.is_lost
 
 
-def test_what_is_lost_stays_lost(kept: KeptLease, clock: ManualClock, reasons: list[str]):
+def test_a_lost_lease_stays_lost(kept: KeptLease, clock: ManualClock, reasons: list[str]):
     kept.lose("gone")
     kept.lose("gone again")
     before = kept.deadline

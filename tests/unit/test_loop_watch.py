@@ -34,10 +34,10 @@ class Idle:
 
 
 async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualClock):
-    told: list[Event] = []
+    blocks: list[Event] = []
     events = Events()
     idle: Any = Idle()
-    events.subscribe(told.append)
+    events.subscribe(blocks.append)
     watch = LoopWatch(clock, events, idle, ttl=10.0)
     loop: Any = Loop()
     watch._loop = loop
@@ -47,23 +47,23 @@ async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualCl
             for _ in range(10):
                 await clock.advance(0.5)
                 loop.turn()
-            assert len(told) == times
+            assert len(blocks) == times
             await clock.advance(60)
             loop.turn()
-            assert len(told) == times + 1
+            assert len(blocks) == times + 1
     finally:
         watching.cancel()
-    assert all(isinstance(event, LoopBlocked) and event.seconds < 4 for event in told)
+    assert all(isinstance(event, LoopBlocked) and event.seconds < 4 for event in blocks)
 
 
-async def test_the_time_of_a_blocked_loop_is_told_in_tenths_of_a_second(clock: ManualClock):
-    told: list[Event] = []
+async def test_the_time_of_a_blocked_loop_is_reported_in_tenths_of_a_second(clock: ManualClock):
+    blocks: list[Event] = []
     events = Events()
     idle: Any = Idle()
-    events.subscribe(told.append)
+    events.subscribe(blocks.append)
     watch = LoopWatch(clock, events, idle, ttl=10.0)
     watch._probed_at = clock.boot()
     watch._report_block(clock.boot() + 3.26)
-    [event] = told
+    [event] = blocks
     assert isinstance(event, LoopBlocked)
     assert event.seconds == 3.3

@@ -112,7 +112,7 @@ def test_a_lease_is_a_lock_unless_it_has_a_larger_limit():
     assert Lease(key="key", holder="ann").limit == 1
 
 
-def test_what_is_not_well_comes_with_advice():
+def test_findings_that_are_not_ok_need_advice():
     assert Finding("ok", "clock", "fine").advice == ""
     with pytest.raises(AssertionError, match="nothing is advised about 'clock'"):
         Finding("warning", "clock", "slow")

@@ -1,4 +1,4 @@
-"""What a job carries for `core` alone: one text that no store looks into."""
+"""The options of a job: one text that no store looks into."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_only_what_differs_from_the_defaults_is_written():
     assert write_options(retry="r") == '{"retry":"r"}'
 
 
-def test_what_a_newer_release_has_added_is_passed_over():
+def test_options_that_a_newer_release_added_are_ignored():
     assert read_options('{"retry":"r","shard":{"of":3}}') == JobOptions(retry="r", rerun=True)
 
 

@@ -1,4 +1,4 @@
-"""When clients are told to look again."""
+"""How long clients are advised to wait before they poll again."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +40,7 @@ def test_at_first_soon_then_when_jobs_usually_end():
     assert pace.retry_after(running, now + 60_000_000) == 1
 
 
-def test_what_is_seen_again_or_did_not_succeed_counts_for_nothing():
+def test_repeated_and_failed_jobs_do_not_count():
     pace = Pace()
     pace.see(record(1, 5.0))
     for _ in range(3):
@@ -49,7 +49,7 @@ def test_what_is_seen_again_or_did_not_succeed_counts_for_nothing():
     assert pace.usual == 13  # the median of 5 and 20, rounded up
 
 
-def test_nobody_is_told_to_stay_away_for_long_and_old_times_are_forgotten():
+def test_the_advised_pause_is_bounded_and_old_times_are_forgotten():
     pace = Pace()
     for number in range(50):
         pace.see(record(number, 900.0))

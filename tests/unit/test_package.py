@@ -1,4 +1,4 @@
-"""What users install: the wheel and the source archive hold the package and say what it is."""
+"""The wheel and the source archive hold the package and its metadata."""
 
 import tarfile
 import zipfile

@@ -139,7 +139,7 @@ def test_a_backoff_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("wrong", [True, False, -1, 1.0, "3", [3], Backoff])
-def test_what_is_no_number_of_retries(wrong: object):
+def test_an_invalid_number_of_retries_is_refused(wrong: object):
     with pytest.raises(ConfigError, match=r"retry must be how often .*, not ") as caught:
         parse_retry(wrong, Backoff())
     assert repr(wrong) in str(caught.value)
@@ -163,7 +163,7 @@ def test_a_backoff_is_read_as_it_was_written(backoff: Backoff):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"max_attempts":0}', '{"max_attempts":"3"}', '{"base":"soon"}']
 )
-def test_a_backoff_that_cannot_be_read_is_none(text: str):
+def test_an_unreadable_backoff_is_ignored(text: str):
     assert read_backoff(text) is None
 
 
@@ -194,7 +194,7 @@ def test_a_backoff_allows_as_many_tries_as_it_says(most: int):
         {"cap": float("inf")},
     ],
 )
-def test_a_backoff_that_cannot_be(wrong: dict[str, object]):
+def test_an_impossible_backoff_is_refused(wrong: dict[str, object]):
     with pytest.raises(ConfigError):
         Backoff(**wrong)
 
@@ -330,5 +330,5 @@ def test_an_insert_is_repeated_twice_within_20_seconds(
         '{"max_attempts":3,"base":1,"factor":1e9,"cap":9}',
     ],
 )
-def test_a_backoff_of_senseless_numbers_is_none(text: str):
+def test_a_stored_backoff_of_senseless_numbers_is_ignored(text: str):
     assert read_backoff(text) is None

@@ -75,7 +75,7 @@ def test_a_line_break_inside_an_error_breaks_no_line(text: str):
     assert read_history(write_history(attempts)) == attempts
 
 
-def test_what_is_not_said_has_a_harmless_default():
+def test_unset_fields_have_a_harmless_default():
     job = NewJob(id="1", task="work")
     assert job.queue == "default"
     assert job.priority in PRIORITIES
@@ -120,7 +120,7 @@ def test_bounds_fit_each_other():
         (10, 20, 25, 22, False),  # it is tried again after a pause
     ],
 )
-def test_what_was_due_once_is_due(created: int, started: int, due: int, now: int, is_due: bool):
+def test_a_job_that_was_due_stays_due(created: int, started: int, due: int, now: int, is_due: bool):
     job = JobRecord(
         id="j",
         task="t",

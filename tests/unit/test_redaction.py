@@ -64,7 +64,7 @@ def test_an_option_with_a_password_is_hidden(url: str, shown: str):
 
 
 @pytest.mark.parametrize("url", ["redis://[::1/0", "redis://:secret@::1]/0", 7, None, b"redis://h"])
-def test_what_cannot_be_read_is_not_shown(url: object):
+def test_an_unreadable_url_is_not_shown(url: object):
     assert redact(url) == "<unreadable URL>"
 
 

@@ -35,7 +35,7 @@ from tests.unit.instants import at, coming, gone
         ("@Annually", "2026-01-01T00:00", ["2027-01-01T00:00", "2028-01-01T00:00"]),
     ],
 )
-def test_what_an_expression_means(cron: str, since: str, expected: list[str]):
+def test_a_cron_expression_ticks_as_documented(cron: str, since: str, expected: list[str]):
     rule = make_rule(cron=cron)
     assert coming(rule, at(since), 2) == [f"{tick}+00:00" for tick in expected]
     first, second = (at(tick) for tick in expected)
@@ -235,7 +235,7 @@ def test_a_thousand_idle_timers_cost_next_to_nothing(monkeypatch):
     rules = [Cron(f"{n % 60} {n % 24} * * *", "Europe/Berlin") for n in range(1000)]
     now = at("2026-06-01T12:00:01")
     answers = [(rule.next_after(now), rule.last_at(now)) for rule in rules]
-    # As long as none of them is due, nobody looks into the calendar again.
+    # As long as none of them is due, the calendar is not read again.
     monkeypatch.setattr("tenure.core.calendar.rules.CronSim", None)
     for later in (now + 1, now + 500_000, at("2026-06-01T12:00:59")):
         assert [(rule.next_after(later), rule.last_at(later)) for rule in rules] == answers

@@ -31,7 +31,7 @@ def test_losses_count_and_hand_overs_do_not():
     lost = [line(1, "lost"), line(2, "lost"), line(3, "lost")]
     poison = job(*lost, claims=11, losses=3, state="failed")
     assert runs_of(poison) == 3
-    assert [one.attempt for one in numbered_history(poison)] == [1, 2, 3]
+    assert [attempt.attempt for attempt in numbered_history(poison)] == [1, 2, 3]
 
 
 def test_an_interrupted_run_counts():
@@ -43,14 +43,14 @@ def test_a_worker_that_did_not_know_the_task_has_not_run_it():
     again = job(strange, strange, line(1, "succeeded"), claims=3, state="succeeded")
     assert runs_of(job(strange, claims=1)) == 0
     assert runs_of(again) == 1
-    assert [one.attempt for one in numbered_history(again)] == [1, 1, 1]
+    assert [attempt.attempt for attempt in numbered_history(again)] == [1, 1, 1]
 
 
-def test_of_more_runs_than_are_remembered_failures_and_losses_tell():
+def test_failures_and_losses_count_runs_beyond_the_history():
     lines = [line(number, "retry") for number in range(15, 25)]
     long = job(*lines, claims=30, failures=22, losses=2, state="running")
     assert runs_of(long) == 25
-    assert [one.attempt for one in numbered_history(long)] == [*range(15, 25)]
+    assert [attempt.attempt for attempt in numbered_history(long)] == [*range(15, 25)]
 
 
 def test_a_success_counts():

@@ -1,4 +1,4 @@
-"""What a tick may do: each rule once, and every answer of the store."""
+"""The rules of a tick, each once, and every answer of the store."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tenure.core.schedules.ticks import (
     after_commit,
     outcome_of,
 )
-from tests.unit.schedule_texts import NOW, SECOND, found, freeze, standing_in, text_of
+from tests.unit.schedule_texts import NOW, SECOND, freeze, head_of, standing_in, text_of
 
 AGO = NOW - 60 * SECOND
 """The cursor of the schedule."""
@@ -38,21 +38,21 @@ SKIP, HOLD, CANCEL = (Bound(most=1, reason=f"{full} reason", full=full) for full
 
 
 def move(**details: Any) -> Advance:
-    given = {"ruler": "d1", "revision": 1, "seen": AGO, "to": TICK, "due": TICK, "run": RUN}
-    return Advance(id="m1", name="sync", **{**given, **details})
+    fields = {"ruler": "d1", "revision": 1, "seen": AGO, "to": TICK, "due": TICK, "run": RUN}
+    return Advance(id="m1", name="sync", **{**fields, **details})
 
 
 def decided(
-    asked: Advance, there: ScheduleHead | None = None, everything: ScheduleHead | None = None
+    call: Advance, there: ScheduleHead | None = None, everything: ScheduleHead | None = None
 ) -> Move:
     """Return what is sent to the store."""
-    sent = advance(asked, there or found(), everything)
+    sent = advance(call, there or head_of(), everything)
     assert isinstance(sent, Move)
     return sent
 
 
-def refused(asked: Advance, there: ScheduleHead | None, **known: Any) -> Advanced:
-    answer = advance(asked, there, None, now=NOW, **known)
+def refused(call: Advance, there: ScheduleHead | None, **facts: Any) -> Advanced:
+    answer = advance(call, there, None, now=NOW, **facts)
     assert isinstance(answer, Advanced)
     assert answer.now == NOW
     return answer
@@ -70,24 +70,24 @@ def decisions_in(commit: Commit) -> list[Decision]:
 @pytest.mark.parametrize(
     "there", [None, ScheduleHead("sync", ""), ScheduleHead("sync", "v-sync", "spoiled")]
 )
-def test_what_is_not_there_or_cannot_be_read_is_unknown(there: ScheduleHead | None):
+def test_a_missing_or_unreadable_schedule_is_unknown(there: ScheduleHead | None):
     assert refused(move(), there).outcome == "unknown"
 
 
 @pytest.mark.parametrize(
-    ("asked", "there"),
+    ("call", "there"),
     [
-        (move(ruler="d2"), found()),
-        (move(revision=2), found()),
-        (move(seen=AGO - 1), found()),
-        (move(seen=AGO, to=AGO - 1), found()),
-        (move(seen=None, ruler="d2"), found()),
+        (move(ruler="d2"), head_of()),
+        (move(revision=2), head_of()),
+        (move(seen=AGO - 1), head_of()),
+        (move(seen=AGO, to=AGO - 1), head_of()),
+        (move(seen=None, ruler="d2"), head_of()),
     ],
 )
-def test_what_another_replica_or_definition_has_decided_has_passed(
-    asked: Advance, there: ScheduleHead
+def test_a_tick_decided_by_another_replica_or_definition_has_passed(
+    call: Advance, there: ScheduleHead
 ):
-    answer = refused(asked, there)
+    answer = refused(call, there)
     assert (answer.outcome, answer.cursor, answer.ruler, answer.revision) == (
         "passed",
         AGO,
@@ -96,10 +96,10 @@ def test_what_another_replica_or_definition_has_decided_has_passed(
     )
 
 
-@pytest.mark.parametrize("asked", [move(), move(seen=None, forced=True)])
-def test_under_a_name_that_was_given_up_no_definition_rules(asked: Advance):
+@pytest.mark.parametrize("call", [move(), move(seen=None, forced=True)])
+def test_under_a_name_that_was_given_up_no_definition_rules(call: Advance):
     """Also if its record still names one, or its replicas would ask again and again."""
-    answer = refused(asked, found(successor="new"))
+    answer = refused(call, head_of(successor="new"))
     assert (answer.outcome, answer.ruler) == ("passed", "")
 
 
@@ -107,13 +107,13 @@ def test_a_replicas_own_ticks_go_by_no_cursor():
     assert decided(move(seen=None, to=AGO - 1)).commit.writes == ()
 
 
-def test_it_rests_while_its_last_run_is_unfinished():
-    answer = refused(move(rest=5.0), found(last_job="j"), last=RECORD)
+def test_a_schedule_rests_while_its_last_run_is_unfinished():
+    answer = refused(move(rest=5.0), head_of(last_job="j"), last=RECORD)
     assert (answer.outcome, answer.reason) == ("held", "running")
 
 
 @pytest.mark.parametrize(
-    ("asked", "last", "not_before"),
+    ("call", "last", "not_before"),
     [
         (move(rest=5.0), replace(RECORD, state="succeeded", finished=NOW), NOW + 5 * SECOND),
         (move(rest=5.0), replace(RECORD, state="failed", finished=AGO), TICK),
@@ -124,8 +124,10 @@ def test_it_rests_while_its_last_run_is_unfinished():
         (move(rest=5.0), replace(RECORD, state="succeeded", finished=2 * NOW), TICK),
     ],
 )
-def test_it_rests_after_its_last_run(asked: Advance, last: JobRecord | None, not_before: int):
-    sent = advance(asked, found(last_job="j"), None, last=last, now=NOW)
+def test_a_schedule_rests_after_its_last_run(
+    call: Advance, last: JobRecord | None, not_before: int
+):
+    sent = advance(call, head_of(last_job="j"), None, last=last, now=NOW)
     assert isinstance(sent, Move)
     assert sent.commit.not_before == not_before
 
@@ -156,9 +158,9 @@ def test_ticks_without_a_run_only_move_the_cursor():
 
 
 def test_a_trigger_leaves_cursor_and_pauses_alone_and_declares_nothing():
-    there = found(freeze=freeze())
-    asked = move(seen=None, forced=True, due=0)
-    commit = decided(asked, there, found("*", freeze=freeze())).commit
+    there = head_of(freeze=freeze())
+    call = move(seen=None, forced=True, due=0)
+    commit = decided(call, there, head_of("*", freeze=freeze())).commit
     assert commit.expects == (Expected("sync", "v-sync"),)
     # It writes what is there, so that others notice it.
     assert commit.writes == (Write("sync", there.standing, ruler="d1"),)
@@ -184,8 +186,8 @@ def test_a_trigger_leaves_cursor_and_pauses_alone_and_declares_nothing():
 def test_ticks_of_a_pause_are_skipped(
     own: dict[str, Any], everything: dict[str, Any] | None, is_paused: bool
 ):
-    of_all = None if everything is None else found("*", **everything)
-    sent = decided(move(), found(**own), of_all)
+    of_all = None if everything is None else head_of("*", **everything)
+    sent = decided(move(), head_of(**own), of_all)
     assert sent.is_paused is is_paused
     assert (sent.commit.run is None) is is_paused
     assert standing_in(sent.commit).cursor == TICK
@@ -198,13 +200,13 @@ def test_ticks_of_a_pause_are_skipped(
 @pytest.mark.parametrize(("until", "is_paused"), [(TICK + 1, True), (TICK, False)])
 def test_a_pause_covers_a_tick_by_its_nominal_instant(until: int, is_paused: bool):
     """However much later it is due: its spread, say, is longer than the rest of the pause."""
-    asked = move(due=TICK + 30 * SECOND)
-    assert decided(asked, found(freeze=freeze(until))).is_paused is is_paused
+    call = move(due=TICK + 30 * SECOND)
+    assert decided(call, head_of(freeze=freeze(until))).is_paused is is_paused
 
 
 def test_a_limit_counts_all_runs_and_a_limit_of_its_own_those_of_the_replica():
-    asked = move(replica="ann", limit=replace(SKIP, most=3), own=HOLD)
-    all_runs, here = decided(asked).commit.rooms
+    call = move(replica="ann", limit=replace(SKIP, most=3), own=HOLD)
+    all_runs, here = decided(call).commit.rooms
     assert (all_runs.most, all_runs.on, here) == (3, "", Room(1, "ann", None))
     assert all_runs.instead is not None
     skipped = Decision(outcome="skipped", reason=SKIP.reason, first=TICK, last=TICK)
@@ -219,11 +221,11 @@ def test_a_bound_that_holds_or_cancels_leaves_no_line(bound: Bound):
 # What the store answers.
 
 
-def answer_to(asked: Advance, outcome: str, **details: Any) -> Advanced | None:
+def answer_to(call: Advance, outcome: str, **details: Any) -> Advanced | None:
     """Return what came of a move that the store has answered so."""
-    sent = decided(asked)
+    sent = decided(call)
     answer = Committed(outcome=outcome, now=NOW + 1, **details)
-    return outcome_of(asked, sent, answer, after_commit(sent.commit, answer, found()))
+    return outcome_of(call, sent, answer, after_commit(sent.commit, answer, head_of()))
 
 
 def test_a_tick_that_was_carried_out():
@@ -240,7 +242,7 @@ def test_a_tick_that_was_carried_out():
 
 
 @pytest.mark.parametrize(
-    ("asked", "outcome", "details", "told"),
+    ("call", "outcome", "details", "expected"),
     [
         (move(limit=SKIP), "instead", {}, {"outcome": "skipped", "reason": SKIP.reason}),
         (
@@ -260,22 +262,22 @@ def test_a_tick_that_was_carried_out():
         (move(replica="ann"), "expired", {}, {"outcome": "held", "reason": "expired"}),
     ],
 )
-def test_what_comes_of_an_answer(
-    asked: Advance, outcome: str, details: dict[str, Any], told: dict[str, Any]
+def test_answers_of_the_store_become_outcomes(
+    call: Advance, outcome: str, details: dict[str, Any], expected: dict[str, Any]
 ):
-    answer = answer_to(asked, outcome, **details)
+    answer = answer_to(call, outcome, **details)
     cursor = TICK if outcome == "instead" else AGO
     nothing = {"last_run": 0, "reason": "", "ready_in": 0.0, "run": None, "blocking": ()}
     common = {"cursor": cursor, "ruler": "d1", "revision": 1, "now": NOW + 1}
-    assert answer == Advanced(**{**nothing, **common, **told})
+    assert answer == Advanced(**{**nothing, **common, **expected})
 
 
-def test_a_tick_of_a_pause_is_told_as_skipped():
-    sent = decided(move(), found(freeze=freeze()))
+def test_a_tick_during_a_pause_is_reported_as_skipped():
+    sent = decided(move(), head_of(freeze=freeze()))
     answer = Committed(outcome="done", now=NOW)
-    told = outcome_of(move(), sent, answer, found(cursor=TICK))
-    assert told is not None
-    assert (told.outcome, told.reason, told.run) == ("skipped", "paused", None)
+    outcome = outcome_of(move(), sent, answer, head_of(cursor=TICK))
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason, outcome.run) == ("skipped", "paused", None)
 
 
 def test_a_schedule_that_has_changed_meanwhile_is_decided_again():
@@ -284,7 +286,7 @@ def test_a_schedule_that_has_changed_meanwhile_is_decided_again():
 
 
 @pytest.mark.parametrize(
-    ("asked", "last_job", "outcome", "reason"),
+    ("call", "last_job", "outcome", "reason"),
     [
         (move(run=None), "", "done", ""),
         (move(limit=SKIP), "", "skipped", SKIP.reason),
@@ -293,12 +295,12 @@ def test_a_schedule_that_has_changed_meanwhile_is_decided_again():
         (move(limit=SKIP), "m1", "done", ""),
     ],
 )
-def test_what_was_carried_out_before_is_known_again(
-    asked: Advance, last_job: str, outcome: str, reason: str
+def test_a_move_that_was_carried_out_before_is_recognized(
+    call: Advance, last_job: str, outcome: str, reason: str
 ):
     """The reply was lost: the store finds the id of the move as version."""
     now = ScheduleHead("sync", "m1", text_of(cursor=TICK), "d1", TICK, last_job)
-    answer = answer_to(asked, "stale", heads=(now,))
+    answer = answer_to(call, "stale", heads=(now,))
     assert answer is not None
     assert (answer.outcome, answer.reason, answer.cursor, answer.run) == (
         outcome,
@@ -322,24 +324,24 @@ def test_what_was_carried_out_before_is_known_again(
         ("stale", AGO, "v-sync", (0, "")),
     ],
 )
-def test_what_is_known_after_a_commit(
+def test_the_head_of_a_schedule_follows_from_a_commit(
     outcome: str, cursor: int, version: str, last: tuple[int, str]
 ):
     commit = decided(move(limit=SKIP)).commit
-    known = after_commit(commit, Committed(outcome=outcome, now=NOW), found())
-    assert known == ScheduleHead("sync", version, text_of(cursor=cursor), "d1", *last)
+    head = after_commit(commit, Committed(outcome=outcome, now=NOW), head_of())
+    assert head == ScheduleHead("sync", version, text_of(cursor=cursor), "d1", *last)
 
 
 def test_a_stale_answer_says_how_the_schedule_stands():
     news = ScheduleHead("sync", "v2", text_of(cursor=TICK), "d2")
     answer = Committed(outcome="stale", now=NOW, heads=(ScheduleHead("*", "v3"), news))
-    assert after_commit(decided(move()).commit, answer, found()) == news
+    assert after_commit(decided(move()).commit, answer, head_of()) == news
 
 
 def test_a_replicas_own_tick_changes_no_version():
     commit = decided(move(seen=None)).commit
-    known = after_commit(commit, Committed(outcome="done", now=NOW), found())
-    assert known == ScheduleHead("sync", "v-sync", text_of(), "d1", TICK, "m1")
+    head = after_commit(commit, Committed(outcome="done", now=NOW), head_of())
+    assert head == ScheduleHead("sync", "v-sync", text_of(), "d1", TICK, "m1")
 
 
 def lines_of_outage(**details: Any) -> Advance:
@@ -353,16 +355,16 @@ def lines_of_outage(**details: Any) -> Advance:
     ("cursor", "outcomes"),
     [(AGO, ["missed", "ran"]), (TICK - 3, ["ran"]), (TICK + SECOND, ["ran"])],
 )
-def test_what_did_not_run_in_an_outage_is_recorded_unless_another_replica_has_decided(
+def test_ticks_missed_in_an_outage_are_recorded_unless_another_replica_has_decided(
     cursor: int, outcomes: list[str]
 ):
-    sent = decided(lines_of_outage(), found(cursor=cursor))
+    sent = decided(lines_of_outage(), head_of(cursor=cursor))
     assert [decision.outcome for decision in decisions_in(sent.commit)] == outcomes
     assert standing_in(sent.commit).cursor == max(cursor, TICK)
 
 
 def test_a_replicas_own_ticks_of_an_outage_are_all_recorded():
-    sent = decided(lines_of_outage(seen=None), found(cursor=TICK + SECOND))
+    sent = decided(lines_of_outage(seen=None), head_of(cursor=TICK + SECOND))
     assert len(decisions_in(sent.commit)) == 2
     assert standing_in(sent.commit).cursor == TICK + SECOND
 
@@ -370,9 +372,9 @@ def test_a_replicas_own_ticks_of_an_outage_are_all_recorded():
 def test_the_last_run_without_the_store_is_remembered_until_there_is_a_newer_run():
     record = decided(lines_of_outage())
     assert standing_in(record.commit).ran == TICK
-    there = replace(found(ran=TICK), last_run=AGO)
+    there = replace(head_of(ran=TICK), last_run=AGO)
     assert refused(move(revision=2), there).last_run == TICK
     following = decided(move(to=TICK + SECOND), there)
     assert standing_in(following.commit).ran == TICK, "its own run may be left out"
-    newer = replace(found(ran=TICK - 9), last_run=TICK - 8)
+    newer = replace(head_of(ran=TICK - 9), last_run=TICK - 8)
     assert standing_in(decided(move(), newer).commit).ran == 0

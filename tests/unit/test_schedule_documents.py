@@ -1,4 +1,4 @@
-"""What stands in the documents of schedules: also what a newer release has written there."""
+"""The documents of schedules, including those that a newer release wrote."""
 
 import json
 from typing import Any
@@ -70,9 +70,9 @@ def schedule(
 
 
 def readable(*documents: Any, **details: Any) -> Schedule:
-    found = schedule(*documents, **details)
-    assert found is not None
-    return found
+    parsed = schedule(*documents, **details)
+    assert parsed is not None
+    return parsed
 
 
 def change(there: Schedule) -> Change:
@@ -80,8 +80,8 @@ def change(there: Schedule) -> Change:
 
 
 def move(**details: Any) -> Advance:
-    given = {"ruler": "d1", "revision": 3, "seen": NOW - 60, "to": NOW, "due": NOW, **details}
-    return Advance(id="m1", name="sync", **given)
+    fields = {"ruler": "d1", "revision": 3, "seen": NOW - 60, "to": NOW, "due": NOW, **details}
+    return Advance(id="m1", name="sync", **fields)
 
 
 def found_of(there: Schedule) -> ScheduleHead:
@@ -91,10 +91,10 @@ def found_of(there: Schedule) -> ScheduleHead:
 def registered(digest: str, *there: Schedule, **details: Any) -> tuple[Commit | None, str]:
     """Declare a definition; return what is written, and which definition rules here."""
     declared = Registration(name="sync", digest=digest, definition=b"{}", **details)
-    known: dict[str, Schedule | None] = dict.fromkeys(("sync", *declared.renamed_from))
-    known |= {found.name: found for found in there}
-    versions = {found.name: found.record.version for found in there}
-    commit, answer = register(declared, known, versions=versions, id_="c1", now=NOW)
+    schedules: dict[str, Schedule | None] = dict.fromkeys(("sync", *declared.renamed_from))
+    schedules |= {schedule.name: schedule for schedule in there}
+    versions = {schedule.name: schedule.record.version for schedule in there}
+    commit, answer = register(declared, schedules, versions=versions, id_="c1", now=NOW)
     return commit, answer.ruler
 
 
@@ -131,14 +131,14 @@ def test_fields_of_a_standing_that_are_not_known_here_stay(change_of: str):
 
 
 @pytest.mark.parametrize("change_of", [name for name in rewrites() if name != "freeze"])
-def test_so_do_those_of_a_pause(change_of: str):
+def test_unknown_fields_of_a_pause_survive_a_rewrite(change_of: str):
     text = written(rewrites()[change_of]).standing
     assert text is not None
     pause = json.loads(text)["freeze"]
     assert (pause["by"], pause["since"], pause["reason"]) == (["ann", 7], NOW - 9, "deploy")
 
 
-def test_so_do_those_of_a_name_that_is_taken_over():
+def test_unknown_fields_of_a_name_that_is_taken_over_survive_a_rewrite():
     commit, _ = registered("d1", readable(name="old"), renamed_from=("old",))
     text = written(commit, "old").standing
     assert text is not None
@@ -147,7 +147,7 @@ def test_so_do_those_of_a_name_that_is_taken_over():
 
 
 @pytest.mark.parametrize("digest", ["d2", "d0"])
-def test_so_do_those_of_a_charter(digest: str):
+def test_unknown_fields_of_a_charter_survive_a_rewrite(digest: str):
     text = written(registered(digest, readable())[0]).definition
     assert text is not None
     charter = json.loads(text)
@@ -181,9 +181,9 @@ IDS = ["readable", "unreadable", "empty"]
 
 @pytest.mark.parametrize("standing", NEWER_FORMS, ids=IDS)
 def test_a_newer_form_is_not_taken_for_damage(standing: dict[str, Any]):
-    found = schedule(standing)
-    assert found is not None
-    assert not found.standing.is_ours
+    parsed = schedule(standing)
+    assert parsed is not None
+    assert not parsed.standing.is_ours
 
 
 @pytest.fixture(params=NEWER_FORMS, ids=IDS)
@@ -193,9 +193,9 @@ def newer(request: pytest.FixtureRequest) -> Schedule:
 
 
 def test_a_newer_form_is_not_moved(newer: Schedule):
-    for asked in (move(), move(seen=None), move(seen=None, forced=True)):
+    for call in (move(), move(seen=None), move(seen=None, forced=True)):
         answer = advance(
-            replace(asked, revision=newer.standing.revision), found_of(newer), None, now=NOW
+            replace(call, revision=newer.standing.revision), found_of(newer), None, now=NOW
         )
         assert isinstance(answer, Advanced)
         # Without a ruler, so that it is not tried again at once.
@@ -213,7 +213,7 @@ def test_a_newer_form_is_not_renamed(newer: Schedule):
 
 
 def test_a_newer_form_is_not_paused_resumed_or_reset(newer: Schedule):
-    for act in (lambda found: freeze(found, until=None, reason=""), thaw, reset):
+    for act in (lambda schedule: freeze(schedule, until=None, reason=""), thaw, reset):
         with pytest.raises(StoreError) as refused:
             act(change(newer))
         assert str(refused.value) == (
@@ -274,8 +274,8 @@ async def test_a_worker_leaves_a_timer_in_a_newer_form_alone_and_asks_seldom(clo
             assert len(ticks) == before > 0
             [record] = (await store.schedules.read(["sync"])).records
             assert json.loads(record.standing)["cursor"] == cursor
-            asked = faults.calls["commit"] + faults.calls["declare"] + faults.calls["read"]
-            assert asked < 20
+            calls = faults.calls["commit"] + faults.calls["declare"] + faults.calls["read"]
+            assert calls < 20
             for act in (app.timer_handle("sync").pause, app.timer_handle("sync").resume):
                 with pytest.raises(StoreError, match="Use that version"):
                     await act()
@@ -332,10 +332,10 @@ def test_a_line_says_what_became_of_a_tick(decision: Decision, like: str):
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '["slept"]', '["ran",7]', "[" * 5000])
-def test_a_line_that_cannot_be_read_is_none(body: str):
+def test_an_unreadable_line_is_ignored(body: str):
     assert decision_in(TickLine(first=1, last=1, body=body)) is None
 
 
-def test_what_a_newer_release_adds_to_a_line_is_passed_over():
+def test_fields_that_a_newer_release_adds_to_a_line_are_ignored():
     line = TickLine(first=1, last=2, ticks=2, body='["missed","late","","","by ann"]')
     assert decision_in(line) == Decision(outcome="missed", reason="late", first=1, last=2, ticks=2)

@@ -40,7 +40,7 @@ def test_a_pause_is_written_into_the_standing(until: int | None):
     assert (standing.revision, standing.cursor) == (3, NOW - 60 * SECOND)
 
 
-def test_what_is_not_there_is_not_paused():
+def test_a_missing_schedule_is_not_paused():
     assert freeze(change(None), until=None, reason="") is None
     assert thaw(change(None)) is None
 
@@ -77,7 +77,7 @@ def test_a_cursor_in_the_future_is_brought_back_to_now(cursor: int, is_reset: bo
         assert (standing.cursor, standing.revision) == (NOW, 3)
 
 
-def test_what_is_not_there_is_not_reset():
+def test_a_missing_schedule_is_not_reset():
     assert reset(change(None)) is None
 
 
@@ -89,7 +89,7 @@ def test_a_minute_ahead_is_a_clock_that_was_slewed(seconds: int, ahead: float):
 # What is forgotten.
 
 
-def test_what_no_replica_declares_any_more_is_deleted():
+def test_a_schedule_that_no_replica_declares_is_deleted():
     commit = forget(change(schedule(declared=LONG_AGO)), idle=IDLE)
     assert commit is not None
     assert commit.expects == (Expected("sync", "v-sync", IDLE),)
@@ -106,7 +106,7 @@ def test_what_no_replica_declares_any_more_is_deleted():
         schedule(declared=LONG_AGO, successor="new"),
     ],
 )
-def test_what_is_declared_runs_or_has_a_successor_stays(there: Schedule | None):
+def test_a_schedule_that_is_declared_runs_or_has_a_successor_stays(there: Schedule | None):
     assert forget(change(there), idle=IDLE, others={"new"}) is None
 
 

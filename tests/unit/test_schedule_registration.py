@@ -26,20 +26,20 @@ AGO = NOW - 60 * SECOND
 
 
 def registration(name: str = "sync", digest: str = "d1", **details: Any) -> Registration:
-    given = {"calendar": "hourly", "definition": b"{}", **details}
-    return Registration(name=name, digest=digest, **given)
+    fields = {"calendar": "hourly", "definition": b"{}", **details}
+    return Registration(name=name, digest=digest, **fields)
 
 
 def decide(
     declared: Registration, *there: Schedule, versions: Mapping[str, str] | None = None
 ) -> tuple[Commit | None, Registered]:
     """Decide about a declaration, with all looked up that has to be."""
-    records = {found.name: found for found in there}
-    known: dict[str, Schedule | None] = {}
-    while names := names_to_read(declared, known):
-        known |= {name: records.get(name) for name in names}
-    versions = versions or {found.name: found.record.version for found in there}
-    return register(declared, known, versions=versions, id_="c1", now=NOW)
+    records = {schedule.name: schedule for schedule in there}
+    schedules: dict[str, Schedule | None] = {}
+    while names := names_to_read(declared, schedules):
+        schedules |= {name: records.get(name) for name in names}
+    versions = versions or {schedule.name: schedule.record.version for schedule in there}
+    return register(declared, schedules, versions=versions, id_="c1", now=NOW)
 
 
 def committed(declared: Registration, *there: Schedule) -> Commit:
@@ -70,14 +70,14 @@ def test_its_own_name_and_its_former_ones_are_looked_up():
     assert names_to_read(registration(renamed_from=("b", "a")), {}) == ["a", "b", "sync"]
 
 
-def test_so_are_those_that_they_were_renamed_to():
-    known = {"sync": schedule(successor="new"), "a": None}
-    assert names_to_read(registration(renamed_from=("a",)), known) == ["new"]
+def test_successors_of_former_names_are_looked_up():
+    schedules = {"sync": schedule(successor="new"), "a": None}
+    assert names_to_read(registration(renamed_from=("a",)), schedules) == ["new"]
 
 
 def test_nothing_is_looked_up_twice():
-    known = {"sync": schedule(successor="new"), "new": schedule("new", successor="sync")}
-    assert names_to_read(registration(), known) == []
+    schedules = {"sync": schedule(successor="new"), "new": schedule("new", successor="sync")}
+    assert names_to_read(registration(), schedules) == []
 
 
 # One name.
@@ -143,7 +143,7 @@ def test_an_older_definition_takes_over_when_the_ruling_one_is_silent(
         assert standing_in(commit).revision == 2
 
 
-def test_so_many_definitions_are_known_again():
+def test_a_bounded_number_of_former_definitions_is_recognized():
     digests = [f"d{number}" for number in range(DIGESTS_MAX)]
     commit = committed(registration(digest="new"), schedule("sync", *digests))
     assert charter_in(commit).digests == (*digests[1:], "new")
@@ -194,13 +194,13 @@ def test_a_new_name_with_other_ticks_begins_now():
     assert standing_in(commit).cursor == NOW
 
 
-def test_and_never_before_the_cursor_of_the_old_name():
+def test_a_renamed_schedule_never_starts_before_the_cursor_of_the_old_name():
     old = schedule("old", calendar="daily", cursor=NOW + SECOND)
     commit = committed(registration(renamed_from=("old",)), old)
     assert standing_in(commit).cursor == NOW + SECOND
 
 
-def test_of_several_former_names_the_one_that_came_furthest_counts():
+def test_the_most_advanced_of_several_former_names_counts():
     behind, ahead = schedule("a", cursor=AGO - SECOND), schedule("b")
     commit = committed(registration(renamed_from=("a", "b")), behind, ahead)
     assert standing_in(commit).cursor == AGO
@@ -221,7 +221,7 @@ def test_a_name_that_is_there_takes_over_as_well():
     assert standing_in(commit, "old").successor == "sync"
 
 
-def test_but_not_what_another_name_has_taken():
+def test_a_former_name_that_another_name_took_over_is_left_alone():
     there = [schedule(), schedule("old", successor="other"), schedule("other")]
     commit, registered = decide(registration(renamed_from=("old",)), *there)
     assert commit is None
@@ -234,7 +234,7 @@ def test_a_name_that_was_renamed_yields_to_the_new_one(declared: int):
     assert yields(registration(), *there)
 
 
-def test_it_takes_over_again_when_the_new_one_is_silent():
+def test_a_former_name_takes_over_again_when_its_successor_is_silent():
     there = [schedule(successor="new", cursor=AGO - SECOND), schedule("new", declared=SILENT)]
     commit = committed(registration(), *there)
     assert expected(commit) == {"sync": ("v-sync", None), "new": ("v-new", DECLARED_FOR)}
@@ -242,14 +242,14 @@ def test_it_takes_over_again_when_the_new_one_is_silent():
     assert standing_in(commit, "new").successor == "sync"
 
 
-def test_it_takes_over_at_once_from_a_name_that_it_had():
+def test_a_schedule_takes_over_at_once_from_a_former_name():
     there = [schedule(successor="new"), schedule("new")]
     commit = committed(registration(renamed_from=("new",)), *there)
     assert expected(commit) == {"sync": ("v-sync", None), "new": ("v-new", None)}
     assert standing_in(commit, "new").successor == "sync"
 
 
-def test_it_goes_on_now_if_the_last_of_its_successors_was_forgotten():
+def test_a_schedule_continues_now_if_its_last_successor_was_forgotten():
     there = schedule(successor="gone")
     assert standing_in(committed(registration(), there)).cursor == NOW
     commit = committed(registration("new", renamed_from=("sync",)), there)
@@ -297,7 +297,7 @@ def test_a_new_definition_keeps_the_pause():
     assert standing_in(committed(registration(digest="d2"), there)).freeze == freeze()
 
 
-def test_what_is_stored_of_a_new_schedule_is_small():
+def test_the_record_of_a_new_schedule_is_small():
     [write] = committed(registration()).writes
     assert write.standing == f'{{"cursor":{NOW}}}'
     assert write.definition == write_document(charter_in(committed(registration())))

@@ -1,4 +1,4 @@
-"""Whether a tick still runs when its answer comes, and what is left of a line of history."""
+"""Whether a tick still runs when its answer comes, and the rest of a line of history."""
 
 from typing import Any
 
@@ -69,17 +69,17 @@ def left(cursor: int, first: int, last: int, ticks: int) -> tuple[int, int, int]
         last=TICK + last * 10 * SECOND,
         ticks=ticks,
     )
-    found = left_of(timer(), line, TICK + cursor * 10 * SECOND)
-    if found is None:
+    rest = left_of(timer(), line, TICK + cursor * 10 * SECOND)
+    if rest is None:
         return None
-    numbers = [(instant - TICK) // (10 * SECOND) for instant in (found.first, found.last)]
-    return numbers[0], numbers[1], found.ticks
+    numbers = [(instant - TICK) // (10 * SECOND) for instant in (rest.first, rest.last)]
+    return numbers[0], numbers[1], rest.ticks
 
 
 @pytest.mark.parametrize(
     ("cursor", "expected"), [(0, (1, 4, 4)), (1, (2, 4, 3)), (3, (4, 4, 1)), (4, None), (9, None)]
 )
-def test_of_a_line_those_ticks_are_left_that_come_after_the_cursor(
+def test_a_line_keeps_the_ticks_after_the_cursor(
     cursor: int, expected: tuple[int, int, int] | None
 ):
     assert left(cursor, 1, 4, 4) == expected

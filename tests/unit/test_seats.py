@@ -29,7 +29,7 @@ from tenure.supervisor.limits import SupervisorOptions
 from tenure.supervisor.spec import ChildSpec
 from tenure.supervisor.supervisor import Supervisor
 from tenure.testing import ManualClock
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 SPEC = ChildSpec(app="", queues=None, concurrency=1, grace=5.0, log_level=None)
 
@@ -140,11 +140,11 @@ async def supervisor(clock: ManualClock, stage: Stage) -> AsyncIterator[Supervis
 async def hears(played: Played, *words: Stop) -> None:
     """Expect that the next words to a child are these."""
     played.line.settimeout(5)
-    said = b""
-    while said.count(b"\n") < len(words):
+    received = b""
+    while received.count(b"\n") < len(words):
         await asyncio.sleep(0.01)
-        said += played.line.recv(1000)
-    assert said == b"".join(encode_message(word) + b"\n" for word in words)
+        received += played.line.recv(1000)
+    assert received == b"".join(encode_message(word) + b"\n" for word in words)
 
 
 async def until(clock: ManualClock, condition: Any, step: float = 0.05) -> None:
@@ -219,9 +219,9 @@ async def test_a_job_gets_a_process_of_its_own_beside_the_seat(
     # Its end is told, its replica is gone, and the seat stays in service.
     extra.end(0)
     first.line.setblocking(False)
-    said = b""
-    while encode_message(IsolationOver()) not in said:  # among beats
-        said += await asyncio.get_running_loop().sock_recv(first.line, 1000)
+    received = b""
+    while encode_message(IsolationOver()) not in received:  # among beats
+        received += await asyncio.get_running_loop().sock_recv(first.line, 1000)
     await until(clock, lambda: extra.child not in supervisor._children)
     await clock.advance(1)
     assert await living(supervisor) == ["ann"]
@@ -284,22 +284,22 @@ async def test_a_job_without_a_process_of_its_own_goes_back(
 OTHER = "0193e0e8-0000-7000-8000-000000000001"
 
 
-async def hand_over(supervisor: Supervisor, played: Played, lodger: str, wanted: str = JOB) -> None:
+async def hand_over(supervisor: Supervisor, played: Played, lodger: str, job_id: str = JOB) -> None:
     """Have a worker claim a job as another replica, and pass it on."""
     store = supervisor._store
     await store.jobs.beat([lodger], ttl=TTL, meta={})
     claimed = await store.jobs.claim(lodger, 1, ["default"], 1)
     assert claimed is not None
-    assert [job.id for job in claimed.jobs] == [wanted]
+    assert [job.id for job in claimed.jobs] == [job_id]
     played.say(IsolationJoined(lodger))
-    played.say(HandOver(lodger, [wanted]))
+    played.say(HandOver(lodger, [job_id]))
 
 
-async def given_back(supervisor: Supervisor, lodger: str, wanted: str = JOB) -> float:
+async def given_back(supervisor: Supervisor, lodger: str, job_id: str = JOB) -> float:
     """Wait until the job of a replica waits again; return in how many seconds it is due."""
     store = supervisor._store
     await wait_until_async(lambda: is_gone(supervisor, lodger))
-    [job] = await store.jobs.get([wanted])
+    [job] = await store.jobs.get([job_id])
     assert (job.state, job.losses, job.failures) == ("waiting", 0, 0)
     return (job.due - (await store.ping()).now) / 1e6
 
@@ -521,7 +521,7 @@ async def test_a_child_that_does_not_read_gets_no_more_beats_but_orders(stage: S
 
 
 @pytest.mark.parametrize("nonsense", [b"hello\n", b"\xff\n", b'{"type": "Joined"}\n'])
-async def test_a_child_is_heard_until_it_talks_nonsense(stage: Stage, nonsense: bytes):
+async def test_a_child_is_heard_until_its_first_invalid_message(stage: Stage, nonsense: bytes):
     child = await stage.spawn(SPEC, 0.0, asyncio.Lock())
     stage.last.say(Joined("ann"))
     stage.last.line.sendall(nonsense)

@@ -1,4 +1,4 @@
-"""What a worker says about itself in its record."""
+"""What a worker's record says about the worker."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tenure.core.leases import check_meta
 from tenure.core.worker_info import Serving, read_serving, write_serving
 
 
-def test_what_is_written_is_read():
+def test_a_record_is_read_as_it_was_written():
     meta = write_serving(queues=["a", "b, c"], slots=100, timers=["sweep"], timer_slots=20)
     assert read_serving(meta) == Serving(
         queues=("a", "b, c"), slots=100, timers=("sweep",), timer_slots=20
@@ -40,7 +40,7 @@ def test_very_many_idle_timers_are_bounded_and_counted():
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[" * 5000, '{"queues":7,"slots":1}', "junk"])
-def test_what_cannot_be_read_says_nothing(text):
+def test_an_unreadable_record_is_ignored(text):
     assert read_serving({"serving": text}) is None
     assert read_serving({}) is None
 

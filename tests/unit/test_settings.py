@@ -108,7 +108,7 @@ def test_a_retention_from_the_environment(text: str, kept: Kept):
 
 
 @pytest.mark.parametrize("text", ["lost=1d", "failed=", "failed=soon", "1d,2d", "=1d"])
-def test_a_retention_in_the_environment_that_is_none(text: str):
+def test_an_invalid_retention_in_the_environment_is_refused(text: str):
     with pytest.raises(ConfigError, match=r"TENURE_RETENTION|failed of retention"):
         Settings.read({}, {"TENURE_RETENTION": text})
 
@@ -118,7 +118,7 @@ def test_a_retention_by_outcome():
     assert read.retention == Kept(succeeded=86400, failed=30 * 86400)
 
 
-def test_an_empty_variable_is_none():
+def test_an_empty_variable_counts_as_unset():
     assert Settings.read({}, {"TENURE_GRACE": "", "TENURE_IMPORTS": ""}).grace == 25
 
 
@@ -149,7 +149,7 @@ def test_an_empty_variable_is_none():
         ("imports", [7]),
     ],
 )
-def test_what_is_wrong_is_named(name: str, value: object):
+def test_an_invalid_setting_is_named(name: str, value: object):
     with pytest.raises(ConfigError, match=name):
         Settings.read({name: value}, {})
 
@@ -164,7 +164,7 @@ def test_what_is_wrong_is_named(name: str, value: object):
         ("PROCESS_MEMORY", "1k"),
     ],
 )
-def test_what_is_wrong_in_the_environment_is_named_as_it_is_there(name: str, text: str):
+def test_an_invalid_variable_is_named(name: str, text: str):
     with pytest.raises(ConfigError, match=f"TENURE_{name}"):
         Settings.read({}, {f"TENURE_{name}": text})
 
@@ -196,7 +196,7 @@ def test_an_app_reads_them(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["require", "migrate"])
-def test_what_is_wrong_for_opening_is_named_as_well(monkeypatch, name: str):
+def test_an_invalid_setting_for_opening_is_named(monkeypatch, name: str):
     with pytest.raises(ConfigError, match=f"^{name} must be .*, not 'E'"):
         Tenure("memory://", **{name: "E"})
     monkeypatch.setenv(f"TENURE_{name.upper()}", "E")

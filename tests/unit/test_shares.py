@@ -10,14 +10,14 @@ from tenure.core.jobs.shares import Shares
 def claim(shares: Shares, waiting: dict[str, int], want: int) -> list[str]:
     """Claim as a store does: from the first queue until it is empty or the claim is full."""
     turn = shares.turn(want)
-    given: list[str] = []
+    claimed: list[str] = []
     for queue in turn.queues:
-        count = min(waiting.get(queue, 0), turn.limit - len(given))
+        count = min(waiting.get(queue, 0), turn.limit - len(claimed))
         if count:
             waiting[queue] -= count
-        given += [queue] * count
-    shares.took(turn, given, is_full=len(given) == turn.limit)
-    return given
+        claimed += [queue] * count
+    shares.took(turn, claimed, is_full=len(claimed) == turn.limit)
+    return claimed
 
 
 def test_one_job_at_a_time_the_queues_alternate():
@@ -49,7 +49,7 @@ def test_a_large_claim_is_split_while_several_queues_have_jobs():
     assert claim(shares, waiting, 50) == ["b"] * 3 + ["a"] * 22
 
 
-def test_what_is_alone_gets_all_with_one_claim():
+def test_the_only_busy_queue_gets_all_with_one_claim():
     shares, waiting = Shares("abc", (1, 1, 1)), {"a": 1000}
     claim(shares, waiting, 100)
     claim(shares, waiting, 100)
@@ -61,17 +61,17 @@ def test_an_empty_queue_saves_nothing_up():
     for _ in range(100):
         claim(shares, waiting, 10)
     waiting["b"] = 1000
-    given = [queue for _ in range(20) for queue in claim(shares, waiting, 1)]
-    assert 9 <= given.count("b") <= 11
+    claimed = [queue for _ in range(20) for queue in claim(shares, waiting, 1)]
+    assert 9 <= claimed.count("b") <= 11
 
 
 def test_a_queue_that_is_emptied_by_each_claim_gets_no_more_than_its_share():
     shares, waiting = Shares("ab", (1, 1)), {"a": 100_000}
-    given: list[str] = []
+    claimed: list[str] = []
     for _ in range(200):
         waiting["b"] = 60
-        given += claim(shares, waiting, 100)
-    assert given.count("a") >= 0.45 * len(given)
+        claimed += claim(shares, waiting, 100)
+    assert claimed.count("a") >= 0.45 * len(claimed)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -82,11 +82,11 @@ def test_each_queue_gets_its_share_within_a_bounded_number_of_jobs(seed):
     weights = tuple(dice.choice((1, 1, 2, 5)) for _ in names)
     shares = Shares(names, weights, [dice.random() for _ in names])
     waiting = dict.fromkeys(names, 10**9)
-    given: list[str] = []
-    while len(given) < 20_000:
-        given += claim(shares, waiting, dice.choice((1, 3, 100, 200)))
+    claimed: list[str] = []
+    while len(claimed) < 20_000:
+        claimed += claim(shares, waiting, dice.choice((1, 3, 100, 200)))
     total = sum(weights)
     for name, weight in zip(names, weights, strict=True):
-        fair = len(given) * weight / total
+        fair = len(claimed) * weight / total
         # A claim is at most 200 jobs, of which a queue takes its part or a slice.
-        assert abs(given.count(name) - fair) <= 200 * weight / total + 10 * len(names)
+        assert abs(claimed.count(name) - fair) <= 200 * weight / total + 10 * len(names)

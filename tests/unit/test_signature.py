@@ -193,7 +193,7 @@ def test_arguments_that_do_not_fit_are_refused_both_ways():
         sign(function).decode_arguments(b'{"a":"x"}')
 
 
-def test_what_follows_a_default_goes_by_its_name():
+def test_parameters_after_a_default_are_passed_by_name():
     def function(a: int = 1, /, b: int = 2, *, c: int = 3):
         return a, b, c
 

@@ -32,7 +32,7 @@ def test_a_size_may_be_written_in_many_ways(value: object, count: int):
 @pytest.mark.parametrize(
     "value", [True, None, 1.5, b"1", "", "MB", "-1", "1 XB", "1PB", "1e3", "9" * 400 + "TB"]
 )
-def test_what_is_no_size(value: object):
+def test_an_invalid_size_is_refused(value: object):
     with pytest.raises(ConfigError, match="limit must be a number of bytes"):
         size(value, "limit")
 

@@ -10,7 +10,7 @@ from tests.unit.instants import at
 
 
 def test_a_spread_depends_on_the_name_alone():
-    # Whoever changes these moves the timers of everybody.
+    # Changing these moves the timers of all users.
     assert spread_offset("sync_orders", 60.0) == 52_482_900
     assert spread_offset("nightly", 3600.0) == 1_210_168_866
 

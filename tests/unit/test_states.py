@@ -32,7 +32,7 @@ def test_from_every_state_there_is_a_way_on(state):
 
 
 @pytest.mark.parametrize("state", sorted(FINISHED))
-def test_what_has_finished_can_only_be_requeued(state):
+def test_a_finished_job_can_only_be_requeued(state):
     assert [(move.call, move.end) for move in moves_from(state)] == [("requeue", "waiting")]
 
 
@@ -41,7 +41,7 @@ def test_only_running_jobs_succeed_or_fail():
     assert starts == {"running"}
 
 
-def test_what_an_attempt_costs_is_counted_once():
+def test_each_attempt_is_counted_once():
     counts = {(move.call, move.counts) for move in MOVES if move.start == "running"}
     assert {call for call, count in counts if count == "failures"} == {"fail", "retry"}
     assert {call for call, count in counts if count == "losses"} == {"recover", "give up"}

@@ -1,4 +1,4 @@
-"""The shape of what a store has to do: few methods, no store by name, no idle arguments."""
+"""The shape of the store contract: few methods, no store by name, no unused arguments."""
 
 import ast
 import inspect
@@ -51,7 +51,7 @@ def test_a_store_has_few_methods():
 def test_every_store_has_all_of_them_in_the_same_places():
     for store in stores():
         for method in METHODS:
-            assert callable(found(store, method)), (store.url, method)
+            assert callable(method_of(store, method)), (store.url, method)
 
 
 def test_the_contract_names_no_store():
@@ -69,7 +69,7 @@ def test_the_contract_names_no_store():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_argument_means_something_to_some_store(method: str):
     promised = set(inspect.signature(promise_of(method)).parameters) - {"self"}
-    used = {name for store in stores() for name in names_read(found(store, method))}
+    used = {name for store in stores() for name in names_read(method_of(store, method))}
     assert promised - used == set()
 
 
@@ -77,7 +77,7 @@ def test_every_store_takes_the_arguments_that_are_promised():
     for store in stores():
         for method in METHODS:
             promised = [*inspect.signature(promise_of(method)).parameters.values()][1:]
-            taken = inspect.signature(found(store, method)).parameters
+            taken = inspect.signature(method_of(store, method)).parameters
             for parameter in promised:
                 if parameter.kind is not parameter.VAR_POSITIONAL:
                     assert parameter.name in taken, (store.url, method)
@@ -90,7 +90,7 @@ def stores() -> Iterator[Store]:
         yield connect(url, namespace="contract", clock=ManualClock())
 
 
-def found(store: Store, method: str) -> Any:
+def method_of(store: Store, method: str) -> Any:
     """Return a method such as "jobs.claim"."""
     part, _, name = method.rpartition(".")
     return getattr(getattr(store, part) if part else store, name)

@@ -1,4 +1,4 @@
-"""From what drivers and servers say went wrong to Tenure's errors: each kind, and its advice."""
+"""Errors of drivers and servers become errors of Tenure: each kind, and its advice."""
 
 import asyncio
 import ssl
@@ -113,7 +113,7 @@ REMOVED = "Something removed what Tenure made"
         (asyncpg.exceptions.ClientConfigurationError("x"), "Correct the URL."),
     ],
 )
-def test_what_only_configuration_can_mend_comes_with_advice(error: Exception, words: str):
+def test_errors_that_only_configuration_fixes_come_with_advice(error: Exception, words: str):
     for opening, kind in ((True, ConfigError), (False, StoreError)):
         fault = postgres.translate(error, "url", opening=opening)
         assert type(fault) is kind

@@ -31,8 +31,8 @@ SCHEDULE_CODE = re.compile(r"schedule\w*|commit|declare|read")
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(STORES)))
 def test_a_store_has_no_word_of_policy(path: Path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [f"{number}: {line}" for number, line in enumerate(lines, 1) if POLICY.search(line)]
-    assert not found, f"in {path.relative_to(ROOT)}; it belongs into tenure.core"
+    offending = [f"{number}: {line}" for number, line in enumerate(lines, 1) if POLICY.search(line)]
+    assert not offending, f"in {path.relative_to(ROOT)}; it belongs into tenure.core"
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "redis", "postgres"])

@@ -1,4 +1,4 @@
-"""The loss of all data, told with everything that was in hand."""
+"""The loss of all data, reported with every lease and job that is gone."""
 
 import asyncio
 from typing import Any
@@ -16,19 +16,19 @@ class Place:
 
     def __init__(self, url: str = "memory://gone") -> None:
         self.url = url
-        self.found = "first"
-        self.asked = asyncio.Event()
+        self.data_id = "first"
+        self.was_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.error: Exception | None = None
 
     async def ping(self) -> Pong:
-        found = self.found
-        self.asked.set()
+        data_id = self.data_id
+        self.was_asked.set()
         await self.may_answer.wait()
         if self.error is not None:
             raise self.error
-        return Pong(0, found)
+        return Pong(0, data_id)
 
 
 class Heard(list[Any]):
@@ -36,12 +36,12 @@ class Heard(list[Any]):
         self.append(event)
 
 
-async def test_what_several_calls_did_not_find_is_told_together():
+async def test_losses_that_several_calls_noticed_are_reported_together():
     data, place, heard = DataLossDetector(), Place(), Heard()
     store: Any = place
     events: Any = heard
     await data.confirm(store, events)
-    place.found = "second"
+    place.data_id = "second"
     # Each is gone from the process by the time the next one is noticed.
     data.suspect(Holdings(holds=("nightly",)))
     data.suspect(Holdings(replica="ann", jobs=("job",)))
@@ -58,10 +58,10 @@ async def test_a_suspicion_that_comes_while_the_store_is_asked_is_not_forgotten(
     await data.confirm(store, events)
     data.suspect()
     place.may_answer.clear()
-    place.asked.clear()
+    place.was_asked.clear()
     asking = asyncio.create_task(data.confirm(store, events))
-    await place.asked.wait()  # it was answered before the loss
-    place.found = "second"
+    await place.was_asked.wait()  # it was answered before the loss
+    place.data_id = "second"
     data.suspect(Holdings(holds=("nightly",)))
     place.may_answer.set()
     await asking
@@ -79,7 +79,7 @@ async def test_a_suspicion_stays_while_the_store_cannot_say(error):
     store: Any = place
     events: Any = heard
     await data.confirm(store, events)
-    place.found, place.error = "second", error
+    place.data_id, place.error = "second", error
     data.suspect(Holdings(holds=("nightly",)))
     if isinstance(error, StoreUnavailable):
         with pytest.raises(StoreUnavailable):

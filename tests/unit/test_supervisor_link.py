@@ -1,4 +1,4 @@
-"""The worker's end of the line to its supervisor: what it hears, and when it counts as cut."""
+"""The worker's end of the line to its supervisor: what it receives, and when it counts as cut."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tenure.runtime.supervised.messages import (
 )
 from tenure.runtime.supervised.scoreboard import Scoreboard
 from tenure.testing import ManualClock
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 @pytest.fixture

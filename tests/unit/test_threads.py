@@ -7,7 +7,7 @@ import pytest
 
 from tenure.runtime.attempts import threads as module
 from tenure.runtime.attempts.threads import Threads
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 word: ContextVar[str] = ContextVar("word", default="none")
 
@@ -23,14 +23,14 @@ def fail(error: BaseException) -> None:
     raise error
 
 
-async def test_what_a_function_returns(threads: Threads):
+async def test_a_call_returns_what_its_function_returns(threads: Threads):
     here = threading.get_ident()
     there = await threads.run(threading.get_ident)
     assert there != here
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), asyncio.CancelledError()])
-async def test_what_a_function_raises(threads: Threads, error: BaseException):
+async def test_a_call_raises_what_its_function_raises(threads: Threads, error: BaseException):
     with pytest.raises(type(error)):
         await threads.run(lambda: fail(error))
     assert await threads.run(lambda: 1) == 1
@@ -84,14 +84,14 @@ async def test_no_call_is_lost_to_a_thread_that_ends(threads: Threads, monkeypat
         await asyncio.sleep(0.0005 * (number % 4))
 
 
-async def test_nobody_waits_for_a_busy_one(threads: Threads):
+async def test_no_call_waits_for_a_busy_thread(threads: Threads):
     barrier = threading.Barrier(8)
     await asyncio.wait_for(
         asyncio.gather(*(threads.run(lambda: barrier.wait(10)) for _ in range(8))), 10
     )
 
 
-async def test_whoever_waits_may_give_up(threads: Threads):
+async def test_a_waiting_caller_may_give_up(threads: Threads):
     go_on = threading.Event()
     future = threads.run(lambda: go_on.wait(10))
     future.cancel()
@@ -117,14 +117,14 @@ async def test_closing_ends_idle_threads_at_once_and_others_with_what_they_run()
     await wait_until_async(lambda: not busy.is_alive())
 
 
-def test_they_keep_no_process_from_ending():
+def test_idle_threads_do_not_keep_a_process_alive():
     threads = Threads()
     go_on = threading.Event()
 
     async def main() -> threading.Thread:
-        found: list[threading.Thread] = []
-        threads.run(lambda: (found.append(threading.current_thread()), go_on.wait(10)))
-        return await wait_until_async(lambda: found and found[0])
+        started: list[threading.Thread] = []
+        threads.run(lambda: (started.append(threading.current_thread()), go_on.wait(10)))
+        return await wait_until_async(lambda: started and started[0])
 
     thread = asyncio.run(main())  # the loop is closed while the thread still runs
     assert thread.daemon

@@ -4,8 +4,8 @@ from tenure.runtime.attempts.time_limit import TimeLimit
 
 
 async def test_time_before_a_pause_counts(clock):
-    rung, told = [], []
-    limit = TimeLimit(clock, 10, lambda: rung.append(clock.boot()), told.append)
+    rung, limits = [], []
+    limit = TimeLimit(clock, 10, lambda: rung.append(clock.boot()), limits.append)
     began = clock.boot()
     await clock.advance(6)
     limit.pause()
@@ -18,4 +18,4 @@ async def test_time_before_a_pause_counts(clock):
     assert not rung
     await clock.advance(0.2)
     assert len(rung) == 1
-    assert told == [began + 10, 0.0, began + 110]
+    assert limits == [began + 10, 0.0, began + 110]

@@ -37,11 +37,11 @@ class TickingService:
 
 
 @pytest.mark.parametrize(
-    ("ticks", "said"), [(15, "The last 10 of 15 ticks:"), (10, "tick  worker-1")]
+    ("ticks", "heading"), [(15, "The last 10 of 15 ticks:"), (10, "tick  worker-1")]
 )
 def test_ticks_that_are_shown_and_judged_are_the_same(
     ticks: int,
-    said: str,
+    heading: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
@@ -50,7 +50,7 @@ def test_ticks_that_are_shown_and_judged_are_the_same(
     step = timer_step.TimerStep(TickingService(ticks), drawing, verdict.Verdict(drawing))
     step.show("worker-1", killed_at=0.0, restarted_at=1.0)
     out = capsys.readouterr().out
-    assert out.startswith(f"  {said}")
+    assert out.startswith(f"  {heading}")
     assert f"no tick ran twice: {ticks} ticks, 0 of them twice" in out
 
 

@@ -76,12 +76,12 @@ def test_each_line_has_four_cells_and_names_tests_that_exist(line: Line):
 
 
 def quotes(cell: str) -> list[Quote]:
-    found = re.findall(r"(?:\b(ERROR|WARNING|INFO|error|warning|note) )?`([^`]+)`", cell)
-    return [Quote(*one) for one in found]
+    pairs = re.findall(r"(?:\b(ERROR|WARNING|INFO|error|warning|note) )?`([^`]+)`", cell)
+    return [Quote(*pair) for pair in pairs]
 
 
 @EACH_LINE
-def test_what_is_seen_stands_in_the_source(line: Line):
+def test_quoted_messages_exist_in_the_source(line: Line):
     [_, _, seen, _] = line.cells
     for quote in quotes(seen):
         # Names and commands are looked up by the next tests.
@@ -91,9 +91,9 @@ def test_what_is_seen_stands_in_the_source(line: Line):
 
 @EACH_LINE
 def test_events_and_exceptions_that_are_named_exist(line: Line):
-    known = {*errors.__all__, *(kind.__name__ for kind in events.Event.__args__)}
+    known_names = {*errors.__all__, *(kind.__name__ for kind in events.Event.__args__)}
     names = re.findall(r"`((?:[A-Z][a-z]+){2,})`", " ".join(line.cells))
-    assert set(names) <= known
+    assert set(names) <= known_names
 
 
 @EACH_LINE
@@ -121,10 +121,13 @@ def is_said(quote: Quote) -> bool:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    found: list[Message] = []
+    collected: list[Message] = []
     for path in (ROOT / "src" / "tenure").rglob("*.py"):
-        found += Reader().read(ast.parse(path.read_text("utf-8")))
-    return (*found, *(Message(_line_of(kind), levels_of(kind)) for kind in events.Event.__args__))
+        collected += Reader().read(ast.parse(path.read_text("utf-8")))
+    return (
+        *collected,
+        *(Message(_line_of(kind), levels_of(kind)) for kind in events.Event.__args__),
+    )
 
 
 def _line_of(kind: type) -> str:
@@ -144,12 +147,12 @@ class Reader(ast.NodeVisitor):
     """Collects the texts of a module, with the levels of the calls and classes around them."""
 
     def __init__(self) -> None:
-        self.found: list[Message] = []
+        self.messages: list[Message] = []
         self.levels: frozenset[str] = frozenset()
 
     def read(self, tree: ast.AST) -> list[Message]:
         self.visit(tree)
-        return self.found
+        return self.messages
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         kinds = {kind.__name__: kind for kind in events.Event.__args__}
@@ -169,12 +172,12 @@ class Reader(ast.NodeVisitor):
             str(value.value) if isinstance(value, ast.Constant) else ANYTHING
             for value in node.values
         ]
-        self.found.append(Message("".join(pieces), self.levels))
+        self.messages.append(Message("".join(pieces), self.levels))
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str):
-            self.found.append(Message(FORMAT.sub(ANYTHING, node.value), self.levels))
+            self.messages.append(Message(FORMAT.sub(ANYTHING, node.value), self.levels))
 
     def _within(self, node: ast.AST, levels: frozenset[str]) -> None:
         before, self.levels = self.levels, levels

@@ -21,13 +21,15 @@ ZONES = ("UTC", "Europe/Berlin", "Africa/Freetown", "Pacific/Apia", "Asia/Manila
 @pytest.mark.parametrize("zone", ZONES)
 def test_each_stretch_begins_where_the_one_before_ends(zone: str):
     begin, end = at("1938-06-01"), at("2031-06-01")
-    ahead = [one for one in islice(stretches_from(zone, begin), 400) if one.begin <= end]
+    ahead = [
+        stretch for stretch in islice(stretches_from(zone, begin), 400) if stretch.begin <= end
+    ]
     assert ahead[0].begin <= begin < ahead[0].end
     for before, after in pairwise(ahead):
         assert before.end == after.begin
         assert before.offset == after.before
         assert before.begin < before.end
-    back = [one for one in islice(stretches_back(zone, end), 400) if one.end > begin]
+    back = [stretch for stretch in islice(stretches_back(zone, end), 400) if stretch.end > begin]
     assert back == ahead[::-1]
 
 

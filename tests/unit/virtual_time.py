@@ -1,4 +1,4 @@
-"""Tests of what waits by the event loop's own clock: time leaps, so seconds cost nothing."""
+"""Virtual time for code that waits by the event loop's own clock: seconds cost nothing."""
 
 import asyncio
 import functools

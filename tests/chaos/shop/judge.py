@@ -1,4 +1,4 @@
-"""What must be true of the shop when all is over."""
+"""Judges the shop after a storm."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -16,7 +16,7 @@ from tenure.errors import StoreUnavailable
 from tenure.jobs import Job
 from tests.chaos.shop.service import app, check_out, diary, report_big, report_small, send_mail
 from tests.process.orders import hearing
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 _BATCH = 200
 _REPORT = (1.0, 3.0)

@@ -26,7 +26,7 @@ from tests.process.orders import boot
 from tests.rig.processes import Child
 from tests.rig.sizes import SIZE, Storm
 from tests.rig.spawn import alive
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 _WORKERS = 3
 _FIFTHS = 5

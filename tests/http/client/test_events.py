@@ -21,7 +21,7 @@ from tests.http.network import (
 )
 from tests.http.report_server import Server
 from tests.rig.servers import free_port
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def test_events_follow_a_job_to_its_end(client, server, gate):

@@ -14,7 +14,7 @@ from tenure.core.values.signature import Signature
 from tenure.runtime.attempts.transaction import Ending, JobTransaction
 from tests.jobs.transactions.kinds import ONE_OF_EACH, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
 from tests.jobs.transactions.own_connections import connect, path_of
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 @ONE_OF_EACH

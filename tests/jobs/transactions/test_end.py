@@ -12,7 +12,7 @@ from tenure.runtime.attempts.running_job import current
 from tests.jobs.transactions.kinds import AT_ONCE, ONE_OF_EACH_DRIVER, POSTGRES, Undo, effects
 from tests.jobs.transactions.own_connections import on_postgres
 from tests.rig.endings import settlement
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 
 async def test_the_commit_settles_the_job(app, own):

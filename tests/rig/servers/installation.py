@@ -1,4 +1,4 @@
-"""PostgreSQL does not run as root: somebody who may run it, and files they may use."""
+"""PostgreSQL does not run as root: finds a user who may run it, and files for that user."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""What all servers have in common: a child process, its port, its folder and its end."""
+"""The part that all servers share: a child process, its port, its folder and its end."""
 
 import atexit
 import os
@@ -15,7 +15,7 @@ from typing import Self
 from tests.rig.scratch import new_folder
 from tests.rig.servers.sockets import free_port
 from tests.rig.spawn import Identity, freeze_family, kill_family, send, spawn
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 __all__ = ["Server", "ServerFailedError", "clean_environment"]
 

@@ -1,4 +1,4 @@
-"""Loopback ports, and what is said on them before any driver is."""
+"""Loopback ports, and raw requests on them before any driver connects."""
 
 import random
 import socket
@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    """Return a loopback port nobody listens on, outside the range of outgoing connections.
+    """Return a free loopback port, outside the range of outgoing connections.
 
     Inside that range, another connection could take the port while the server is down, and a client
     that retries could even be connected to itself.

@@ -22,7 +22,7 @@ __all__ = ["Ground", "ground_of"]
 
 @dataclass
 class Ground:
-    """One store, as an app sees it, and as whoever spoils it."""
+    """One store, as an app sees it and as the code that spoils it sees it."""
 
     family: str
     url: str

@@ -1,4 +1,4 @@
-"""Junk for a stored field: what every type lets in, and what none should."""
+"""Junk for a stored field: values that each type admits, and values that none should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Healthy neighbours at work: what they must be able to do beside spoiled records."""
+"""Checks that healthy records keep working beside spoiled ones."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ async def _replicas(store: Store, scene: Scene, problems: list[str]) -> None:
         "beat", store.jobs.beat([*scene.replicas, "good-replica", newcomer], ttl=600.0), problems
     )
     _demand(problems, beats and None not in beats[-2:], "beat: a healthy replica is not known")
-    known: Any = await attempt("replicas", store.jobs.replicas(), problems)
-    listed = {one.id for one in known or ()}
+    replicas: Any = await attempt("replicas", store.jobs.replicas(), problems)
+    listed = {replica.id for replica in replicas or ()}
     _demand(problems, {"good-replica", newcomer} <= listed, "replicas: neighbours are missing")
     await attempt("leave", leave(store, newcomer), problems)
 
@@ -64,9 +64,13 @@ async def _jobs(store: Store, scene: Scene, problems: list[str]) -> None:
         NewJob(id=new_id(), task="t", queue=QUEUE, retention=60.0, timeout=60.0),
     ]
     inserted: Any = await attempt("insert", store.jobs.insert(good), problems)
-    _demand(problems, inserted and {one.outcome for one in inserted} == {"created"}, "insert")
+    _demand(
+        problems,
+        inserted and {insertion.outcome for insertion in inserted} == {"created"},
+        "insert",
+    )
     got: dict[str, JobRecord] = {}
-    wanted = {job.id for job in good}
+    healthy = {job.id for job in good}
     for _ in range(20):
         claimed: Any = await attempt(
             "claim", store.jobs.claim("good-replica", new_claim_no(), [QUEUE], 20), problems
@@ -76,31 +80,31 @@ async def _jobs(store: Store, scene: Scene, problems: list[str]) -> None:
         got |= {job.id: job for job in claimed.jobs}
         if not claimed.jobs and claimed.next_in != 0:
             break
-    _demand(problems, wanted <= set(got), "claim: healthy jobs of the queue were not got")
+    _demand(problems, healthy <= set(got), "claim: healthy jobs of the queue were not got")
     running = [*scene.running, *got.values()]
     notes = [Note(id=job.id, fence=job.fence, progress=0.1) for job in running]
     noted: Any = await attempt("note", store.jobs.note(notes), problems)
-    told = dict(zip([one.id for one in notes], noted or (), strict=False))
-    _demand(problems, all(told.get(id_) for id_ in wanted), "note: healthy jobs were refused")
-    await _settle(store, running, wanted, problems)
+    accepted = dict(zip([note.id for note in notes], noted or (), strict=False))
+    _demand(problems, all(accepted.get(id_) for id_ in healthy), "note: healthy jobs were refused")
+    await _settle(store, running, healthy, problems)
 
 
 async def _settle(
-    store: Store, running: Sequence[JobRecord], wanted: set[str], problems: list[str]
+    store: Store, running: Sequence[JobRecord], healthy: set[str], problems: list[str]
 ) -> None:
     outcomes = ("succeeded", "retry", "failed", "handed back")
     ends = [
         settlement(
             id=job.id,
             fence=job.fence,
-            outcome="succeeded" if job.id in wanted else outcomes[number % 4],  # type: ignore[arg-type]
+            outcome="succeeded" if job.id in healthy else outcomes[number % 4],  # type: ignore[arg-type]
             result=b"1",
         )
         for number, job in enumerate(running)
     ]
     answers: Any = await attempt("settle", store.jobs.settle(ends), problems)
-    told = dict(zip([one.id for one in ends], answers or (), strict=False))
-    settled = {told.get(id_) for id_ in wanted & set(told)}
+    outcomes_by_id = dict(zip([end.id for end in ends], answers or (), strict=False))
+    settled = {outcomes_by_id.get(id_) for id_ in healthy & set(outcomes_by_id)}
     _demand(problems, settled <= {"settled"}, f"settle: healthy jobs were answered {settled}")
 
 
@@ -161,12 +165,12 @@ async def _timers(store: Store, scene: Scene, problems: list[str]) -> None:
     registered: Any = await attempt("register", call, problems)
     for name, answer in zip(names, registered or (), strict=True) if registered else ():
         await _tick(scheduling, name, answer, problems)
-    known: Any = await attempt("schedules", read_schedules(store), problems)
-    listed = {one.name for one in known.all} if known else set()
+    schedules: Any = await attempt("schedules", read_schedules(store), problems)
+    listed = {schedule.name for schedule in schedules.all} if schedules else set()
     _demand(problems, "good-timer" in listed, "schedules: a neighbour is missing")
     # By their names, because junk may have taken one out of the list of all.
     named: Any = await attempt("schedules", read_schedules(store, scene.timers), problems)
-    missing = {*scene.timers} - {one.name for one in named.all} if named else set()
+    missing = {*scene.timers} - {schedule.name for schedule in named.all} if named else set()
     _demand(problems, not missing, f"schedules: {missing} were registered, and do not begin anew")
     decided: Any = await attempt("decisions", decisions(store, "good-timer"), problems)
     _demand(problems, decided, "decisions: those of a neighbour are missing")
@@ -178,15 +182,15 @@ async def _tick(
     """Tick a timer that was just registered: a healthy one runs, a spoiled one is not stuck."""
     is_good = name == "good-timer"
     if not registered.ruler:
-        # A standing that a newer release has written is left to it, whoever wrote it.
-        found = (await read_schedules(scheduling._store, [name])).all
-        is_newer = found and not found[0].standing.is_ours
+        # A standing that a newer release has written is left to it, even if junk looks like one.
+        schedules = (await read_schedules(scheduling._store, [name])).all
+        is_newer = schedules and not schedules[0].standing.is_ours
         _demand(problems, is_newer and not is_good, f"register: {name} has to yield")
         return
     moved: Any = await attempt(
         f"advance {name}", advance(scheduling, name, registered, "good-replica"), problems
     )
-    # A pause that reads well is one, whoever wrote it.
+    # A readable pause counts, even if junk made it.
     is_paused = scheduling.is_frozen(name, registered.cursor + 1)
     expected = "skipped" if is_paused else "done"
     _demand(problems, moved == expected, f"advance: {name} was answered {moved!r}")
@@ -206,14 +210,14 @@ async def _views(store: Store, scene: Scene, problems: list[str]) -> None:
     good = NewJob(id=new_id(), task="t", queue=QUEUE, tags=("good", "bad-tag"), delay=300.0)
     await attempt("insert", store.jobs.insert([good]), problems)
     counts: Any = await attempt("counts", store.jobs.counts(), problems)
-    listed = {one.queue for one in counts or ()}
+    listed = {queue.queue for queue in counts or ()}
     _demand(problems, QUEUE in listed, "counts: a queue is missing")
-    wanted: list[dict[str, Any]] = [
+    filters: list[dict[str, Any]] = [
         *({"state": state} for state in STATES),
         *({"tag": "bad-tag"}, {"tag": "good"}, {"task": "t"}, {"queue": QUEUE}, {}),
         {"replica": scene.replicas[0]},
     ]
-    for wish in wanted:
+    for wish in filters:
         page: Any = await attempt(f"find {wish}", store.jobs.find(**wish, limit=200), problems)
         if wish in ({"state": "waiting"}, {"tag": "good"}, {"tag": "bad-tag"}, {}):
             ids = {job.id for job in page.jobs} if page else set()

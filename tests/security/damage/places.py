@@ -61,7 +61,7 @@ class Spoiler(Protocol):
         """Return the records of a group that are no neighbours."""
 
     def spoil(self, field: Field, row: Row, junk: Any) -> bool:
-        """Put junk there; False if the store let nobody do it."""
+        """Put junk there; False if the store does not allow it."""
 
     def close(self) -> None:
         """Take the hand away."""
@@ -116,11 +116,11 @@ class OfSqlite:
     @cached_property
     def _tables(self) -> dict[str, tuple[list[str], list[str]]]:
         """The columns of each table, and those of its primary key."""
-        found = self._db.execute(
+        cursor = self._db.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'tenure%'"
         )
         tables = {}
-        for (raw,) in found.fetchall():
+        for (raw,) in cursor.fetchall():
             columns = self._db.execute(f"PRAGMA table_info({raw.decode()})").fetchall()
             keys = [row[1].decode() for row in columns if row[5]]
             tables[raw.decode()] = [row[1].decode() for row in columns], keys or ["rowid"]
@@ -132,11 +132,11 @@ class OfSqlite:
             for table, (columns, _) in self._tables.items()
             for column in columns
         ]
-        documents = [one for one in fields if has_documents(one.group)]
+        documents = [field for field in fields if has_documents(field.group)]
         return fields + [
             inside
-            for one in documents
-            for inside in inside_of(one.group, one.name, self._texts(one.group, one.name))
+            for field in documents
+            for inside in inside_of(field.group, field.name, self._texts(field.group, field.name))
         ]
 
     def _texts(self, table: str, column: str) -> list[bytes]:
@@ -147,12 +147,10 @@ class OfSqlite:
     def rows(self, group: str) -> list[Row]:
         columns, keys = self._tables[group]
         where = "WHERE namespace = ?" if "namespace" in columns else ""
-        given = (self._namespace,) if where else ()
-        wanted = ", ".join(f'"{name}"' for name in [*keys, *columns])
-        found = self._db.execute(f"SELECT {wanted} FROM {group} {where}", given).fetchall()
-        return [
-            _Line(dict(zip(keys, row, strict=False)), repr(row)) for row in found if is_bad(row)
-        ]
+        values = (self._namespace,) if where else ()
+        selected = ", ".join(f'"{name}"' for name in [*keys, *columns])
+        rows = self._db.execute(f"SELECT {selected} FROM {group} {where}", values).fetchall()
+        return [_Line(dict(zip(keys, row, strict=False)), repr(row)) for row in rows if is_bad(row)]
 
     def spoil(self, field: Field, row: Row, junk: Any) -> bool:
         keys = row.keys
@@ -169,10 +167,10 @@ class OfSqlite:
         elif isinstance(junk, OwnName):
             junk = next((key.decode() for key in reversed(keys.values()) if type(key) is bytes), "")
         value = "CAST(x'ff41' AS TEXT)" if isinstance(junk, NotText) else "?"
-        given = [] if isinstance(junk, NotText) else [junk]
+        values = [] if isinstance(junk, NotText) else [junk]
         statement = f'UPDATE {field.group} SET "{field.name}" = {value} WHERE {names}'
         try:
-            return self._db.execute(statement, [*given, *keys.values()]).rowcount == 1
+            return self._db.execute(statement, [*values, *keys.values()]).rowcount == 1
         except (sqlite3.Error, OverflowError):
             return False
 
@@ -230,10 +228,10 @@ class OfPostgres:
 
     def rows(self, group: str) -> list[Row]:
         where = b"WHERE namespace = %s" if group != "format" else b"WHERE %s <> ''"
-        found = self._db.execute(
+        rows = self._db.execute(
             f"SELECT ctid::text, t.* FROM tenure.{group} t ".encode() + where, (self._namespace,)
         ).fetchall()
-        return [row[1:] for row in found if is_bad(row)]
+        return [row[1:] for row in rows if is_bad(row)]
 
     def spoil(self, field: Field, row: Row, junk: Any) -> bool:
         columns = [name for table, name, _ in self._columns if table == field.group]

@@ -55,10 +55,10 @@ class OfRedis:
             if kind == b"string":
                 spots = [_Spot(key)]
             elif kind == b"hash":
-                spots = [_Spot(key, one) for one in sorted(self._redis.hkeys(key))]
+                spots = [_Spot(key, member) for member in sorted(self._redis.hkeys(key))]
             else:
-                spots = [_Spot(key, one) for one in self._redis.zrange(key, 0, -1)]
-            groups.setdefault(group, []).extend(one for one in spots if is_bad(one))
+                spots = [_Spot(key, member) for member in self._redis.zrange(key, 0, -1)]
+            groups.setdefault(group, []).extend(spot for spot in spots if is_bad(spot))
         return groups
 
     def _value(self, spot: _Spot) -> bytes | None:
@@ -78,7 +78,7 @@ class OfRedis:
             if values:
                 fields.append(Field(group, "value", tuple(RAW)))
                 # Text would do as a row of small numbers.
-                records = [pieces for one in values if (pieces := pieces_of(one))]
+                records = [pieces for value in values if (pieces := pieces_of(value))]
                 counts = [len(pieces) for pieces in records if max(map(len, pieces)) > 1]
                 if counts:
                     fields += [
@@ -98,7 +98,7 @@ class OfRedis:
     def _documents(group: str, values: list[bytes]) -> list[Field]:
         """Return the fields inside of documents: of whole values, and of values within records."""
         fields = inside_of(group, "value", values)
-        records = [pieces for one in values if (pieces := pieces_of(one))]
+        records = [pieces for value in values if (pieces := pieces_of(value))]
         for at in range(max(map(len, records), default=0)):
             texts = [_text_in(pieces[at]) for pieces in records if at < len(pieces)]
             fields += inside_of(group, f"value[{at}]", texts)

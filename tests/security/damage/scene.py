@@ -151,7 +151,7 @@ async def take(
 
 async def _fill_leases(store: Store, scene: Scene, copies: int) -> None:
     async def lock_and_crowd(name: str, into: list[Lease]) -> None:
-        into += [one for one in [await take(store, f"{name}-lock", f"{name}-h0")] if one]
+        into += [lease for lease in [await take(store, f"{name}-lock", f"{name}-h0")] if lease]
         for holder in range(2):
             lease = await take(store, f"{name}-crowd", f"{name}-h{holder}", limit=2)
             assert lease is not None

@@ -1,1 +1,1 @@
-"""Checkers: they take plain histories, whoever wrote them, and return what is wrong."""
+"""Checkers: they take plain histories and return what is wrong."""

@@ -1,4 +1,4 @@
-"""Checks what holders wrote down themselves: for rigs that cannot listen to the store."""
+"""Checks the records of holders, for rigs that cannot listen to the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CriticalSection:
         return self.lasts_until > self.start
 
     def has_it(self, at: float) -> bool:
-        """Say whether nobody else may be given its place then."""
+        """Return whether its place may go to no other process then."""
         if at < min(self.lasts_until, self.given_back):
             return True
         return not self.is_lost and (self.end is None or self.end > at)
@@ -53,7 +53,7 @@ def sections_of(history: Iterable[Entry]) -> list[CriticalSection]:
     paused: dict[str, float] = {}
     for entry in history:
         paused.pop(entry.by, None)
-        known = sections.get((entry.by, entry.key, entry.fence))
+        current = sections.get((entry.by, entry.key, entry.fence))
         if entry.what == "entered":
             sections[entry.by, entry.key, entry.fence] = CriticalSection(
                 entry.by, entry.key, entry.fence, entry.limit, entry.at
@@ -61,17 +61,22 @@ def sections_of(history: Iterable[Entry]) -> list[CriticalSection]:
         elif entry.what == "pause":
             paused.setdefault(entry.detail, entry.at)
         elif entry.what == "crash":
-            for one in sections.values():
-                if one.by == entry.detail and one.end is None:
-                    one.end = paused.get(one.by, entry.at - entry.seconds)
-        elif known is not None and entry.what == "acts" and known.end is None and entry.seconds > 0:
+            for section in sections.values():
+                if section.by == entry.detail and section.end is None:
+                    section.end = paused.get(section.by, entry.at - entry.seconds)
+        elif (
+            current is not None
+            and entry.what == "acts"
+            and current.end is None
+            and entry.seconds > 0
+        ):
             # Without any seconds left it has been paused before it looked.
-            known.lasts_until = max(known.lasts_until, entry.at + entry.seconds)
-        elif known is not None and entry.what == "leaves":
-            known.end = known.given_back = entry.at
-        elif known is not None and entry.what in ("notified of loss", "noticed loss", "event"):
-            known.is_lost = True
-    return sorted(sections.values(), key=lambda one: one.start)
+            current.lasts_until = max(current.lasts_until, entry.at + entry.seconds)
+        elif current is not None and entry.what == "leaves":
+            current.end = current.given_back = entry.at
+        elif current is not None and entry.what in ("notified of loss", "noticed loss", "event"):
+            current.is_lost = True
+    return sorted(sections.values(), key=lambda section: section.start)
 
 
 def check_sections(history: Iterable[Entry]) -> list[str]:
@@ -85,15 +90,15 @@ def check_sections(history: Iterable[Entry]) -> list[str]:
     wrong: list[str] = []
     inside: dict[str, list[CriticalSection]] = defaultdict(list)
     highest: dict[str, int] = {}
-    for one in sections_of(history):
-        others = [other for other in inside[one.key] if other.has_it(one.start)]
-        inside[one.key] = [*others, one]
+    for section in sections_of(history):
+        others = [other for other in inside[section.key] if other.has_it(section.start)]
+        inside[section.key] = [*others, section]
         # Who entered late, after a pause, may be there beside others: it has seen its loss.
-        if one.is_lost and not one.was_sure:
+        if section.is_lost and not section.was_sure:
             continue
-        if len(others) >= one.limit:
-            wrong.append(f"{one} is inside beside {others}")
-        if one.limit == 1 and one.fence <= highest.get(one.key, 0):
-            wrong.append(f"{one} comes after fence {highest[one.key]}")
-        highest[one.key] = max(one.fence, highest.get(one.key, 0))
+        if len(others) >= section.limit:
+            wrong.append(f"{section} is inside beside {others}")
+        if section.limit == 1 and section.fence <= highest.get(section.key, 0):
+            wrong.append(f"{section} comes after fence {highest[section.key]}")
+        highest[section.key] = max(section.fence, highest.get(section.key, 0))
     return wrong

@@ -1,4 +1,4 @@
-"""Checks what arrived outside of the store: no effect of an old fence after one of a newer."""
+"""Checks effects outside the store: none of an old fence after one of a newer fence."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def check_effects(history: Iterable[Entry]) -> list[str]:
     An effect counts as invented if nobody was given its fence before.
     """
     wrong: list[str] = []
-    given: set[tuple[str, int]] = set()
+    granted: set[tuple[str, int]] = set()
     highest: dict[str, int] = {}
     for entry in history:
         if entry.what == "granted":
-            given.add((entry.key, entry.fence))
+            granted.add((entry.key, entry.fence))
         elif entry.what == "claimed":
-            given.add((entry.job, entry.fence))
+            granted.add((entry.job, entry.fence))
         elif entry.what == "effect":
             newest = highest.get(entry.key, 0)
             if entry.ok and entry.fence < newest:
                 wrong.append(f"{entry.at} s: fence {entry.fence} accepted after {newest}: {entry}")
             if not entry.ok and entry.fence >= newest:
                 wrong.append(f"{entry.at} s: a good effect refused: {entry}")
-            if (entry.key, entry.fence) not in given:
+            if (entry.key, entry.fence) not in granted:
                 wrong.append(f"{entry.at} s: nobody was given this fence: {entry}")
             highest[entry.key] = max(newest, entry.fence if entry.ok else 0)
     return wrong
@@ -49,7 +49,7 @@ def check_once(history: Iterable[Entry]) -> list[str]:
 
 
 def check_unexpected_errors(history: Iterable[Entry]) -> list[str]:
-    """Return holders and processes that ended in a way nobody has told them to."""
+    """Return holders and processes that ended without being told to."""
     return [
         f"{entry.at} s, {entry.by}: {entry.detail}" for entry in history if entry.what == "raised"
     ]

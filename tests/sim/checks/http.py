@@ -1,4 +1,4 @@
-"""Checks what clients were told: one job for each key, theirs alone, and what is final stays so."""
+"""Checks answers to clients: one job per key, visible to its owner only, and final once ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Answers:
         """Expect nothing more of the jobs so far, but that they stay with their owners."""
         self._has_lost = True
         self._since.clear()
-        told: tuple[set[Any] | dict[Any, Any] | list[Any], ...] = (
+        records: tuple[set[Any] | dict[Any, Any] | list[Any], ...] = (
             self._of_key,
             self._new,
             self._accepted,
@@ -55,8 +55,8 @@ class _Answers:
             self._streamed,
             self._got,
         )
-        for one in told:
-            one.clear()
+        for record in records:
+            record.clear()
 
     rolled_back = emptied
 
@@ -127,10 +127,12 @@ class _Answers:
     def paged(self, entry: Entry) -> None:
         for id_ in entry.ids:
             self._is_own(entry, self._owners.get(id_))
-        own = {one.job for one in self._accepted.values() if one.holder == entry.holder}
-        known = {id_ for id_ in own if self._accepted[id_].at <= entry.seconds}
-        if not known <= set(entry.ids):
-            self.report(entry, f"{sorted(known - set(entry.ids))} are missing")
+        own = {
+            accepted.job for accepted in self._accepted.values() if accepted.holder == entry.holder
+        }
+        expected = {id_ for id_ in own if self._accepted[id_].at <= entry.seconds}
+        if not expected <= set(entry.ids):
+            self.report(entry, f"{sorted(expected - set(entry.ids))} are missing")
 
     def got(self, entry: Entry) -> None:
         self._is_own(entry, self._owners.get(entry.job))
@@ -185,13 +187,15 @@ class _Answers:
         self._compare_ends()
 
     def _compare_keys(self) -> None:
-        for one in self._refused:
-            first = self._of_key.get((one.holder, one.key))
-            if first is not None and first.number == one.number:
-                self.report(one, f"this request has the job {first.job}")
+        for refused in self._refused:
+            first = self._of_key.get((refused.holder, refused.key))
+            if first is not None and first.number == refused.number:
+                self.report(refused, f"this request has the job {first.job}")
         for key in sorted({key for _, key in self._offered if key}):
             asking = [numbers for (_, other), numbers in self._offered.items() if other == key]
-            jobs = [id_ for id_, one in self._finals.items() if one.number in set.union(*asking)]
+            jobs = [
+                id_ for id_, final in self._finals.items() if final.number in set.union(*asking)
+            ]
             if len(jobs) > len(asking):
                 self.wrong.append(f"{len(asking)} owners have {len(jobs)} jobs of {key}: {jobs}")
 
@@ -201,17 +205,19 @@ class _Answers:
             if final is None or final.number != accepted.number:
                 self.report(accepted, f"in the end it is {final}")
         for id_, seen in self._seen.items():
-            for one in seen:
+            for status in seen:
                 final = self._finals.get(id_)
-                if one.outcome in FINISHED and (final is None or final.outcome != one.outcome):
-                    self.report(one, f"in the end it is {final}")
-        for one in self._got:
-            final = self._finals.get(one.job)
+                if status.outcome in FINISHED and (
+                    final is None or final.outcome != status.outcome
+                ):
+                    self.report(status, f"in the end it is {final}")
+        for result in self._got:
+            final = self._finals.get(result.job)
             has_succeeded = final is not None and final.outcome == "succeeded"
-            if has_succeeded != (one.answer == "200") or one.answer == "not-ready":
-                self.report(one, f"in the end it is {final}")
-            if final is not None and final.number != one.number:
-                self.report(one, f"the result of {one.number}, and it does {final.number}")
+            if has_succeeded != (result.answer == "200") or result.answer == "not-ready":
+                self.report(result, f"in the end it is {final}")
+            if final is not None and final.number != result.number:
+                self.report(result, f"the result of {result.number}, and it does {final.number}")
 
 
 _STEPS = (
@@ -245,8 +251,8 @@ def check_http(history: Iterable[Entry]) -> list[str]:
     Once the store has lost writes, this holds for the jobs that it was given since then; of all
     others only their owners are looked at.
     """
-    told = _Answers()
-    steps = {name.replace("_", " "): getattr(told, name) for name in _STEPS}
+    answers = _Answers()
+    steps = {name.replace("_", " "): getattr(answers, name) for name in _STEPS}
     is_finished = False
     for entry in history:
         step = steps.get(entry.what)
@@ -254,5 +260,5 @@ def check_http(history: Iterable[Entry]) -> list[str]:
             is_finished = is_finished or entry.what == "final"
             step(entry)
     if is_finished:
-        told.end()
-    return told.wrong
+        answers.end()
+    return answers.wrong

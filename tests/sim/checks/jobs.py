@@ -62,7 +62,7 @@ class _Replica:
     renewed: int
     ttl: int
     heard: float
-    """When it was renewed last, by a clock that nobody can set."""
+    """When it was renewed last, by a clock that cannot be set."""
     claim_no: int = 0
 
     def has_expired(self, now: int, by: int | None = None) -> bool:
@@ -135,21 +135,25 @@ class _Jobs:
         if entry.replica in self.stored.dead:
             self.report(entry, "the dead live")
         ttl = round(entry.ttl * 1e6)
-        known = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
-        known.renewed, known.ttl, known.heard = entry.now, ttl, entry.at
+        replica = self.stored.replicas.setdefault(entry.replica, _Replica(entry.now, ttl, entry.at))
+        replica.renewed, replica.ttl, replica.heard = entry.now, ttl, entry.at
 
     def beat(self, entry: Entry) -> None:
-        known = self.stored.replicas.get(entry.replica)
-        if (known is not None) != entry.ok:
+        replica = self.stored.replicas.get(entry.replica)
+        if (replica is not None) != entry.ok:
             self.report(entry, "it is taken for dead, or the dead live")
-        if known is not None:
-            known.renewed, known.ttl, known.heard = entry.now, round(entry.ttl * 1e6), entry.at
+        if replica is not None:
+            replica.renewed, replica.ttl, replica.heard = (
+                entry.now,
+                round(entry.ttl * 1e6),
+                entry.at,
+            )
             self._postpone(entry)
             cancels = [id_ for id_, job in self._held(entry.replica) if job.cancelling]
             if entry.ok and sorted(cancels) != entry.ids:
                 self.report(entry, f"it is told to cancel {entry.ids}, not {cancels}")
-        for one in self.stored.replicas.values():
-            one.has_expired(entry.now)  # whoever beats looks at all of them, and cuts them short
+        for other in self.stored.replicas.values():
+            other.has_expired(entry.now)  # each beat looks at all of them, and cuts them short
         unfinished = self.stored.unfinished = {
             id_: job for id_, job in self.stored.unfinished.items() if job.state not in FINISHED
         }
@@ -164,16 +168,16 @@ class _Jobs:
                 job.deadline += round(entry.seconds * 1e6)
 
     def declared_dead(self, entry: Entry) -> None:
-        known = self.stored.replicas.pop(entry.replica, None)
+        replica = self.stored.replicas.pop(entry.replica, None)
         self.stored.dead.add(entry.replica)
         self._declared_dead.add(entry.replica)
-        if known is None:
+        if replica is None:
             self.report(entry, "it was not known")
         elif not entry.ok:  # not by itself, nor by its supervisor
-            if not known.has_expired(entry.now, entry.seen):
+            if not replica.has_expired(entry.now, entry.seen):
                 self.report(entry, "it lives")
-            silence = entry.at - known.heard
-            if silence < _SILENCE * known.ttl / 1e6:
+            silence = entry.at - replica.heard
+            if silence < _SILENCE * replica.ttl / 1e6:
                 self.report(entry, f"it was heard of {silence:.3f} s ago")
 
     def removed(self, entry: Entry) -> None:
@@ -190,15 +194,15 @@ class _Jobs:
     # Jobs.
 
     def inserted(self, entry: Entry) -> None:
-        stored, known = self.stored, self.stored.jobs.get(entry.job)
+        stored, job_before = self.stored, self.stored.jobs.get(entry.job)
         if entry.answer != "created":
             # A clock that was set back keeps the keys of finished jobs until it has caught up.
             may_last = entry.kept or self._was_set_back
-            finished = known is not None and known.state in FINISHED and not may_last
-            if known is None or finished or known.key != entry.key:
+            finished = job_before is not None and job_before.state in FINISHED and not may_last
+            if job_before is None or finished or job_before.key != entry.key:
                 self.report(entry, "it does not have that key")
             return
-        if known is not None:
+        if job_before is not None:
             return
         other = stored.jobs.get(stored.keys.get(entry.key, ""))
         if entry.key and other is not None and (entry.kept or other.state not in FINISHED):
@@ -212,13 +216,13 @@ class _Jobs:
 
     def claim_call(self, entry: Entry) -> None:
         self._claim_call = entry
-        known = self.stored.replicas.get(entry.replica)
-        if (known is not None) != entry.ok:
+        replica = self.stored.replicas.get(entry.replica)
+        if (replica is not None) != entry.ok:
             self.report(entry, "it is taken for dead, or the dead claim")
         self._may_claim = False
-        if known is not None and entry.number > known.claim_no:
-            self._may_claim = not known.has_expired(entry.now)
-            known.claim_no = entry.number if self._may_claim else known.claim_no
+        if replica is not None and entry.number > replica.claim_no:
+            self._may_claim = not replica.has_expired(entry.now)
+            replica.claim_no = entry.number if self._may_claim else replica.claim_no
 
     def claimed(self, entry: Entry) -> None:
         number = self._claim_call.number
@@ -361,7 +365,7 @@ class _Jobs:
         """What was lost twice may kill its process: nothing runs beside it."""
         running = self._running[entry.by]
         running.add((entry.job, entry.fence))
-        if len(running) > 1 and max(self._claims.get(one, 0) for one in running) >= _SUSPICIOUS:
+        if len(running) > 1 and max(self._claims.get(id_, 0) for id_ in running) >= _SUSPICIOUS:
             self.report(entry, "a job that was lost too often does not run alone")
 
     def ended(self, entry: Entry) -> None:

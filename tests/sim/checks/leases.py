@@ -38,13 +38,15 @@ class _Key:
     line: dict[str, _Record] = field(default_factory=dict)
 
     def settle(self, now: int) -> tuple[int, list[str]]:
-        """Drop what is over; say how many leases have ended, and what nobody gave back."""
-        over = [holder for holder, one in self.holders.items() if one.is_over(now)]
-        left = [holder for holder, one in self.line.items() if one.is_over(now)]
+        """Drop what is over; say how many leases have ended, and which were not released."""
+        over = [holder for holder, claim in self.holders.items() if claim.is_over(now)]
+        left = [holder for holder, claim in self.line.items() if claim.is_over(now)]
         for holder in left:
             del self.line[holder]
         # A last renewal that was shortened gives it back, in a while.
-        left += [one for one in over if self.holders[one].ttl >= self.holders[one].first_ttl]
+        left += [
+            holder for holder in over if self.holders[holder].ttl >= self.holders[holder].first_ttl
+        ]
         for holder in over:
             del self.holders[holder]
         return len(over), left
@@ -87,7 +89,7 @@ class _Leases:
         self.unreleased += [f"{name!r} of {holder[:8]}" for holder in left]
 
     def listed(self, entry: Entry) -> None:
-        """Whoever lists leases sees, and removes, what has ended."""
+        """A list of leases sees, and removes, what has ended."""
         for name, key in self.keys.items():
             self._settle(name, key, entry.now)
 
@@ -128,7 +130,7 @@ class _Leases:
         elif key.has_room(entry.holder, entry.limit):
             self.report(entry, "there is room for it")
         if entry.ttl > 0:
-            # Whoever asks again keeps its place.
+            # A waiter that asks again keeps its place.
             key.line[entry.holder] = _Record(entry.now, round(entry.ttl * 1e6), entry.limit)
 
     def renewed(self, entry: Entry) -> None:
@@ -154,7 +156,7 @@ class _Leases:
 
     def marked(self, entry: Entry) -> None:
         if entry.ok and entry.detail in self._marks:
-            return  # a repeat: nobody looks at the lease for that
+            return  # a repeat: the store does not look at the lease for that
         if entry.ok and self._held(entry) is None:
             self.report(entry, "marked under a lease that had ended")
         if entry.ok:
@@ -182,16 +184,16 @@ class _Leases:
             self._doubt()
 
     def _doubt(self) -> None:
-        """Whoever holds something now may go on until its own trust ends, and no longer."""
+        """Current holders may go on until their own trust ends, and no longer."""
         for name, key in self.keys.items():
-            for one in key.holders.values():
-                known = name, one.fence
-                self._doubtful[known] = self._trust[known]
+            for holder in key.holders.values():
+                grant = name, holder.fence
+                self._doubtful[grant] = self._trust[grant]
 
     # What the holders do.
 
     def acts(self, entry: Entry) -> None:
-        # Only looked at: a store, too, does nothing about what has ended before somebody asks.
+        # Only looked at: a store, too, does nothing about what has ended before a call asks.
         key = self.keys.get(entry.key, _Key())
         held = key.holders.get(entry.holder)
         left = 0.0 if held is None else (held.since + held.ttl - entry.now) / 1e6
@@ -199,7 +201,7 @@ class _Leases:
             if entry.seconds > left and not self._may_doubt(entry):
                 self.report(entry, f"it trusts it for {entry.seconds} s; the store for {left} s")
         elif not self._may_doubt(entry):
-            others = ", ".join(one[:8] for one in key.holders) or "nobody"
+            others = ", ".join(holder[:8] for holder in key.holders) or "nobody"
             self.report(entry, f"its lease has ended, and {others} has it")
 
     def _may_doubt(self, entry: Entry) -> bool:
@@ -214,7 +216,7 @@ class LeaseFindings(NamedTuple):
     expired: int
     """How many leases ended by themselves."""
     unreleased: list[str]
-    """Leases, and places in a line, that nobody gave back."""
+    """Leases, and places in a line, that were not released."""
 
 
 def check_leases(history: Iterable[Entry]) -> LeaseFindings:

@@ -1,4 +1,4 @@
-"""Checks that whoever has lost something is told, in time, and nobody else is."""
+"""Checks that a loss is reported in time, to its owner only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 # A block is cancelled when its trust ends, by the same clock; what it does meanwhile takes no time.
 _AT_ONCE = 0.05
-# What is refused is heard, or asked again, within this time: a call that nobody answers is given up
+# What is refused is heard, or asked again, within this time: a call without an answer is given up
 # after 5 s, which is also how long a worker that leaves waits for its last one.
 _HEARD = 5.5
 
@@ -51,7 +51,7 @@ class _Handlers:
         self.pauses = pauses
         self._timeouts: dict[str, float] = {}
         self._began: dict[tuple[str, str], float] = {}
-        self._told: dict[tuple[str, str], tuple[float, str]] = {}
+        self._notified: dict[tuple[str, str], tuple[float, str]] = {}
 
     def see(self, entry: Entry) -> Iterator[str]:
         """Take note of an entry, and tell who runs on in it."""
@@ -60,7 +60,7 @@ class _Handlers:
                 self._timeouts[entry.job] = entry.ttl
             case "began":
                 self._began[entry.by, entry.job] = entry.at
-                self._told.pop((entry.by, entry.job), None)
+                self._notified.pop((entry.by, entry.job), None)
             case "event" if entry.detail == "ReplicaLost":
                 self._tell(entry, "its take-over")
             case "received cancel":
@@ -70,15 +70,15 @@ class _Handlers:
 
     def _tell(self, entry: Entry, why: str) -> None:
         for job in entry.ids:
-            self._told.setdefault((entry.by, job), (entry.at, why))
+            self._notified.setdefault((entry.by, job), (entry.at, why))
 
     def _ended(self, entry: Entry) -> Iterator[str]:
         began = self._began.pop((entry.by, entry.job), entry.at)
         timeout = self._timeouts.get(entry.job, math.inf)
         limits = [(began, began + timeout * 1.01, "its time-out")]
-        told = self._told.pop((entry.by, entry.job), None)
-        if told is not None and entry.what != "stopped":
-            limits.append((told[0], *told))
+        notice = self._notified.pop((entry.by, entry.job), None)
+        if notice is not None and entry.what != "stopped":
+            limits.append((notice[0], *notice))
         for since, at, why in limits:
             is_late = entry.at > at + _AT_ONCE
             if is_late and not _was_paused(self.pauses, entry.by, since, entry.at):
@@ -87,9 +87,9 @@ class _Handlers:
 
 def _pauses(history: Iterable[Entry]) -> list[_Pause]:
     return [
-        (f"m{one.number}.", one.at, one.at + one.seconds)
-        for one in history
-        if one.by == "world" and one.what == "pause"
+        (f"m{entry.number}.", entry.at, entry.at + entry.seconds)
+        for entry in history
+        if entry.by == "world" and entry.what == "pause"
     ]
 
 
@@ -109,29 +109,29 @@ def check_refused_ends_reported(history: Sequence[Entry]) -> list[str]:
     """
     settled: set[tuple[str, int]] = set()
     refused: dict[tuple[str, int], Entry] = {}
-    told: set[tuple[str, str, int]] = set()
+    reported: set[tuple[str, str, int]] = set()
     gone: dict[str, float] = {}
-    for one in history:
-        match one.what:
-            case "settled" if one.answer == "lost":
-                if one.outcome not in ("handed back", "lost"):
-                    refused[one.job, one.fence] = one
+    for entry in history:
+        match entry.what:
+            case "settled" if entry.answer == "lost":
+                if entry.outcome not in ("handed back", "lost"):
+                    refused[entry.job, entry.fence] = entry
             case "settled":
-                settled.add((one.job, one.fence))
-            case "event" if one.detail == "AttemptLost":
-                told.add((one.by, one.job, one.fence))
+                settled.add((entry.job, entry.fence))
+            case "event" if entry.detail == "AttemptLost":
+                reported.add((entry.by, entry.job, entry.fence))
             case "crash":
-                gone[one.detail] = 0.0
+                gone[entry.detail] = 0.0
             case "ended":
-                gone.setdefault(one.by, one.at)
+                gone.setdefault(entry.by, entry.at)
             case _:
                 pass
     return [
-        f"{one.at} s, {owner}: nobody was told that {one.job}, {one.outcome}, was refused"
-        for known, one in refused.items()
-        if known not in settled
-        and ((owner := one.holder), *known) not in told
-        and gone.get(owner, math.inf) > one.at + _HEARD
+        f"{entry.at} s, {owner}: nobody was told that {entry.job}, {entry.outcome}, was refused"
+        for attempt, entry in refused.items()
+        if attempt not in settled
+        and ((owner := entry.holder), *attempt) not in reported
+        and gone.get(owner, math.inf) > entry.at + _HEARD
     ]
 
 
@@ -159,25 +159,25 @@ def check_hold_limits(history: Sequence[Entry]) -> list[str]:
 
 
 def check_mild(history: Sequence[Entry], unreleased: Sequence[str]) -> list[str]:
-    """Return what was lost although nothing happened that could cost anybody anything.
+    """Return what was lost although nothing happened that could cost a lease or a job.
 
     `left_behind`: leases and waiters that ended by themselves; see `check_leases`.
     """
-    said: dict[str, list[Entry]] = defaultdict(list)
+    by_kind: dict[str, list[Entry]] = defaultdict(list)
     for entry in history:
-        said[entry.what].append(entry)
-    wrong = [f"{one.at} s: {one.job} was recovered" for one in said["recovered"]]
+        by_kind[entry.what].append(entry)
+    wrong = [f"{entry.at} s: {entry.job} was recovered" for entry in by_kind["recovered"]]
     wrong += [
         f"{event.at} s, {event.by}: its replica was taken for dead"
-        for event in said["event"]
+        for event in by_kind["event"]
         if event.detail == "ReplicaLost"
     ]
-    if any(step.seconds > 0 for step in said["stepped"]):
+    if any(step.seconds > 0 for step in by_kind["stepped"]):
         return wrong  # leases may have ended early
-    wrong += [f"{one} was left behind" for one in unreleased] + check_hold_limits(history)
+    wrong += [f"{lease} was left behind" for lease in unreleased] + check_hold_limits(history)
     wrong += [
         f"{event.at} s, {event.by}: {event.key!r} was lost: {event.answer}"
-        for event in said["event"]
+        for event in by_kind["event"]
         if event.detail == "HoldLost" and event.answer != "max_hold is over"
     ]
     return wrong

@@ -1,4 +1,4 @@
-"""Checks what operators do: pauses begin and end as they asked for, and cursors are reset."""
+"""Checks operators' actions: pauses begin and end as requested, and cursors are reset."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Pauses:
 
     rulers: Rulers
     report: Report
-    asked: defaultdict[tuple[str, str, str], set[float]] = field(
+    requests: defaultdict[tuple[str, str, str], set[float]] = field(
         default_factory=lambda: defaultdict(set)
     )
     """For how many seconds each process has asked for what, by the name of the timer."""
 
     def operates(self, entry: Entry) -> None:
         """Take note of what a process is about to ask for."""
-        self.asked[entry.by, entry.detail, entry.key].add(entry.seconds)
+        self.requests[entry.by, entry.detail, entry.key].add(entry.seconds)
 
     def frozen(self, entry: Entry) -> None:
         """See to it that a pause lasts as long as was asked for."""
-        looks = self.rulers.told(entry.holder)
-        lengths = self.asked[entry.holder, "pause", entry.key]
+        looks = self.rulers.instants_told(entry.holder)
+        lengths = self.requests[entry.holder, "pause", entry.key]
         right = {look + micros(length) for look in looks for length in lengths if length}
         if entry.tick not in (right | {FOR_EVER} if 0.0 in lengths else right):
             self.report(entry, f"a pause of {sorted(lengths)} s was asked for")
@@ -40,8 +40,8 @@ class Pauses:
 
     def thawed(self, entry: Entry) -> None:
         """See to it that a pause ends when that was asked for, and not before."""
-        is_asked = bool(self.asked[entry.holder, "resume", entry.key])
-        if not is_asked or entry.tick not in self.rulers.told(entry.holder, entry.key):
+        is_asked = bool(self.requests[entry.holder, "resume", entry.key])
+        if not is_asked or entry.tick not in self.rulers.instants_told(entry.holder, entry.key):
             self.report(entry, "nobody has asked for this end of a pause")
         self._set(entry, entry.tick)
 
@@ -50,13 +50,13 @@ class Pauses:
         if entry.key == EVERYTHING:
             self.rulers.stored.all_frozen_until = until
         # A name that was taken over can be frozen as well; its ticks are another's.
-        elif (found := self.rulers.ruler_of(entry.key)) is not None:
-            found[0].frozen_until = until
+        elif (ruling := self.rulers.ruler_of(entry.key)) is not None:
+            ruling[0].frozen_until = until
 
     def reset(self, entry: Entry) -> None:
         """See to it that a cursor only goes back from the future, and to the present."""
-        looks = self.rulers.told(entry.holder, entry.key)
-        is_asked = bool(self.asked[entry.holder, "reset", entry.key])
+        looks = self.rulers.instants_told(entry.holder, entry.key)
+        is_asked = bool(self.requests[entry.holder, "reset", entry.key])
         if not is_asked or entry.tick not in looks or entry.tick >= entry.seen:
             self.report(entry, "nobody has asked for this cursor")
         self.rulers.mark_written(entry.key)

@@ -1,4 +1,4 @@
-"""Checks which definition of a timer rules, and where it goes on: by what the store has written.
+"""Checks which definition of a timer rules and where it continues, by the writes of the store.
 
 All names that a timer had are one timer here. What a process declares is known from the process
 itself, and which instants it may go by from the answers that it was given.
@@ -24,11 +24,11 @@ class Terms:
     """After how many microseconds something happens."""
 
     declared_for: int
-    """A definition that nobody declares may be replaced by an older one."""
+    """A definition that no process declares may be replaced by an older one."""
     declared_anew_after: int = 0
     """A declaration is written down once more."""
     forgotten_after: int = 0
-    """A schedule that nobody declares may be deleted."""
+    """A schedule that no process declares may be deleted."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,20 +53,20 @@ class Rulers:
 
     def may_run(self, process: str, name: str, made_as: str) -> bool:
         """Return whether a process that runs a timer may take a run of another name for its own."""
-        said = self.declares.get((process, name))
-        if made_as == name or (said is not None and made_as in said.ids):
+        declaration = self.declares.get((process, name))
+        if made_as == name or (declaration is not None and made_as in declaration.ids):
             return True
         return (made_as, name) in self.were_same or self._are_same(made_as, name)
 
-    def _are_same(self, one: str, other: str) -> bool:
+    def _are_same(self, name: str, other: str) -> bool:
         timers = self.stored.timers
-        return one in timers and timers[one] is timers.get(other)
+        return name in timers and timers[name] is timers.get(other)
 
     def part(self) -> None:
         """Remember which names belong together: the store may not know it any more."""
         timers = self.stored.timers
         self.were_same |= {
-            (one, two) for one in timers for two in timers if self._are_same(one, two)
+            (name, other) for name in timers for other in timers if self._are_same(name, other)
         }
 
     def ruler_of(self, name: str) -> tuple[Timer, Ruler] | None:
@@ -78,8 +78,8 @@ class Rulers:
 
     def is_declared_by(self, process: str, ruler: Ruler) -> bool:
         """Return whether a process declares the ruling definition."""
-        said = self.declares.get((process, ruler.name))
-        return said is not None and said.detail == ruler.digest
+        declaration = self.declares.get((process, ruler.name))
+        return declaration is not None and declaration.detail == ruler.digest
 
     # What a process may go by.
 
@@ -93,7 +93,7 @@ class Rulers:
         self.steps += 1
         self.stored.written |= dict.fromkeys(names, self.steps)
 
-    def told(self, process: str, *names: str) -> set[int]:
+    def instants_told(self, process: str, *names: str) -> set[int]:
         """Return the instants that a process was told since these were last written.
 
         What it looked at before that, it was told to look at again.
@@ -105,39 +105,39 @@ class Rulers:
 
     def declared(self, entry: Entry) -> None:
         """Take note of a process that has said that a definition is still run."""
-        found = self.ruler_of(entry.key)
-        rules = found is not None and found[1].digest == entry.detail
+        ruling = self.ruler_of(entry.key)
+        rules = ruling is not None and ruling[1].digest == entry.detail
         if rules != entry.ok:
-            self.report(entry, f"this one rules: {found and found[1]}")
-        if found is None or not rules:
+            self.report(entry, f"this one rules: {ruling and ruling[1]}")
+        if ruling is None or not rules:
             return
-        name, now = found[0].names[entry.key], entry.now
+        name, now = ruling[0].names[entry.key], entry.now
         if not now - self.terms.declared_anew_after < name.declared <= now:
             name.declared = now
 
     def refused(self, entry: Entry) -> None:
         """Take note of names whose silence was looked at."""
-        for one in entry.ids:
-            if one in self.stored.timers:
-                self.stored.timers[one].names[one].see_clock(entry.now)
+        for name in entry.ids:
+            if name in self.stored.timers:
+                self.stored.timers[name].names[name].see_clock(entry.now)
 
     def registered(self, entry: Entry) -> None:
         """See to it that a definition may rule from now on, and goes on at the right place."""
-        said = self.declares.get((entry.holder, entry.key))
-        if said is None or said.detail != entry.detail:
-            self.report(entry, f"{entry.holder} does not declare this, but {said}")
-            said = entry
-        heads = self._heads(entry.key, said.ids)
+        declaration = self.declares.get((entry.holder, entry.key))
+        if declaration is None or declaration.detail != entry.detail:
+            self.report(entry, f"{entry.holder} does not declare this, but {declaration}")
+            declaration = entry
+        heads = self._heads(entry.key, declaration.ids)
         for head in (entry.key, *heads):
             if (name := self.stored.name(head)) is not None:
                 name.see_clock(entry.now)
         own = self.stored.name(entry.key)
-        if own is not None and self._must_yield(entry, own, said.ids):
+        if own is not None and self._must_yield(entry, own, declaration.ids):
             ruler = self.stored.timers[entry.key].ruler
             self.report(entry, f"it is not its turn, this one rules: {ruler}")
         self._check_revision(entry, own)
         self._check_cursor(entry, own, heads)
-        self._take_over(entry, heads, said.ids)
+        self._take_over(entry, heads, declaration.ids)
         self.mark_written(entry.key, *entry.ids)
 
     def _heads(self, key: str, former: list[str]) -> list[str]:
@@ -146,10 +146,10 @@ class Rulers:
         A name that is there takes nothing that another name has taken over.
         """
         stored = self.stored
-        known = [name for name in former if name in stored.timers]
+        former_names = [name for name in former if name in stored.timers]
         if key not in stored.timers:
-            return list(dict.fromkeys(stored.latest_name(name) for name in known))
-        free = [name for name in known if stored.latest_name(name) == name]
+            return list(dict.fromkeys(stored.latest_name(name) for name in former_names))
+        free = [name for name in former_names if stored.latest_name(name) == name]
         return list(dict.fromkeys([stored.latest_name(key), *free]))
 
     def _must_yield(self, entry: Entry, own: Name, former: list[str]) -> bool:
@@ -161,12 +161,12 @@ class Rulers:
         return any(name.is_declared(entry.now, declared_for) for name in names)
 
     def _check_revision(self, entry: Entry, own: Name | None) -> None:
-        found = self.ruler_of(entry.key)
-        if found is not None and own is not None and found[1].digest == entry.detail:
+        ruling = self.ruler_of(entry.key)
+        if ruling is not None and own is not None and ruling[1].digest == entry.detail:
             if entry.revision != own.revision:
-                self.report(entry, f"it rules already: {found[1]}")
+                self.report(entry, f"it rules already: {ruling[1]}")
         elif own is not None and entry.revision <= own.revision:
-            self.report(entry, f"another definition had this revision; {found} ruled")
+            self.report(entry, f"another definition had this revision; {ruling} ruled")
 
     def _check_cursor(self, entry: Entry, own: Name | None, heads: list[str]) -> None:
         """Demand that it goes on where the same ticks were decided; else now."""
@@ -180,7 +180,9 @@ class Rulers:
             right = {max(left + same)}
         else:
             left += [name.cursor for name in names]
-            right = {max([now, *left]) for now in self.told(entry.holder, entry.key, *heads)}
+            right = {
+                max([now, *left]) for now in self.instants_told(entry.holder, entry.key, *heads)
+            }
         if entry.tick not in right and not self._was_under_way(entry, heads):
             self.report(entry, f"the cursor should be at {sorted(right)[-3:]}")
 
@@ -193,11 +195,11 @@ class Rulers:
             return False
         made = self.stored.made[entry.key]
         before = {now for step, now in self.looks[entry.holder] if step <= made}
-        return entry.tick in before - self.told(entry.holder, entry.key)
+        return entry.tick in before - self.instants_told(entry.holder, entry.key)
 
     def _take_over(self, entry: Entry, heads: list[str], former: list[str]) -> None:
         key, timers = entry.key, self.stored.timers
-        sources = list(dict.fromkeys(timers[one] for one in (key, *heads) if one in timers))
+        sources = list(dict.fromkeys(timers[name] for name in (key, *heads) if name in timers))
         if self._was_under_way(entry, heads):
             timer = Timer()
         else:
@@ -231,9 +233,9 @@ class Rulers:
     def _new_timer(self, key: str, former: list[str]) -> Timer:
         """Return a timer that knows what has run under its names before they were forgotten."""
         forgotten = self.stored.forgotten
-        known = [forgotten[name] for name in (key, *former) if name in forgotten]
-        last_run = max((run for run, _ in known), default=0)
-        last_fence = max((fence for _, fence in known), default=0)
+        records = [forgotten[name] for name in (key, *former) if name in forgotten]
+        last_run = max((run for run, _ in records), default=0)
+        last_fence = max((fence for _, fence in records), default=0)
         return Timer(last_run=last_run, last_fence=last_fence)
 
     def _count(self, entry: Entry, sources: list[Timer]) -> None:
@@ -246,7 +248,7 @@ class Rulers:
     # Deletions.
 
     def forgotten(self, entry: Entry) -> None:
-        """See to it that a deleted schedule was of no use to anybody."""
+        """Report a deleted schedule that was still in use."""
         timer = self.stored.timers.get(entry.key)
         if timer is None:
             self.report(entry, "there is no such schedule")

@@ -28,7 +28,7 @@ class _Run:
     is_cancelling: bool = False
     is_gone: bool = False
     """Whether the store has lost it."""
-    given: dict[int, str] = field(default_factory=dict)
+    granted: dict[int, str] = field(default_factory=dict)
     """The replica of each fence."""
     lost: set[int] = field(default_factory=set)
     """The fences whose replica was taken for dead."""
@@ -38,12 +38,12 @@ class _Run:
     """The replica of each fence from before the store has lost it."""
 
     def fall_back(self, state: _State, fence: int, finished: int, *, is_cancelling: bool) -> None:
-        """Be as the store knows it now; whoever was given it since then does not know that."""
+        """Fall back to what the store knows now; later claimers do not know that."""
         self.state, self.fence, self.finished = state, fence, finished
         self.is_cancelling = is_cancelling
-        ever = self.former | self.given
-        self.given = {one: replica for one, replica in ever.items() if one <= fence}
-        self.former = {one: replica for one, replica in ever.items() if one > fence}
+        ever = self.former | self.granted
+        self.granted = {number: replica for number, replica in ever.items() if number <= fence}
+        self.former = {number: replica for number, replica in ever.items() if number > fence}
         self.lost |= set(self.former)
 
 
@@ -71,7 +71,7 @@ class Runs:
         """The process of each replica."""
         self._expires: dict[str, int] = {}
         """When each replica is taken for dead, unless it is heard of before."""
-        self._told: set[tuple[str, str]] = set()
+        self._notified: set[tuple[str, str]] = set()
         """Processes, and replicas that they know to be lost."""
 
     def unfinished(self, name: str) -> int:
@@ -81,7 +81,7 @@ class Runs:
     def unfinished_on(self, name: str, replica: str) -> int:
         """Return how many of them run on a replica."""
         live = [self._runs[job] for job in self._unfinished[name]]
-        return sum(run.state == "running" and run.given[run.fence] == replica for run in live)
+        return sum(run.state == "running" and run.granted[run.fence] == replica for run in live)
 
     def ended(self, job: str) -> int | None:
         """Return when a run has ended; None if it has not, and 0 if the store does not know it."""
@@ -118,7 +118,7 @@ class Runs:
             case "beat" if entry.ok:
                 self._expires[entry.replica] = entry.now + micros(entry.ttl)
             case "event" if entry.detail == "ReplicaLost":
-                self._told.add((entry.by, entry.replica))
+                self._notified.add((entry.by, entry.replica))
             case "declared dead":
                 self._expires.pop(entry.replica, None)
             case _ if entry.job in self._runs:
@@ -153,16 +153,16 @@ class Runs:
                 self._began(entry, run)
 
     def _claimed(self, entry: Entry, run: _Run) -> None:
-        if run.given.get(entry.fence) == entry.replica and run.fence == entry.fence:
+        if run.granted.get(entry.fence) == entry.replica and run.fence == entry.fence:
             return  # a repeat
         if run.state != "waiting":
             self._report(entry, f"it is {run.state}, and is given out once more")
-        if run.given and not run.again:
+        if run.granted and not run.again:
             self._report(entry, "this run may not run again")
         if entry.fence <= run.fence:
             self._report(entry, f"its fence was {run.fence}")
         run.state, run.fence = "running", entry.fence
-        run.given[entry.fence] = entry.replica
+        run.granted[entry.fence] = entry.replica
 
     def _settled(self, entry: Entry, run: _Run) -> None:
         if run.state != "running" or run.fence != entry.fence:
@@ -192,7 +192,7 @@ class Runs:
         self._unfinished[run.name].discard(entry.job)
 
     def _began(self, entry: Entry, run: _Run) -> None:
-        replica = run.given.get(entry.fence) or run.former.get(entry.fence)
+        replica = run.granted.get(entry.fence) or run.former.get(entry.fence)
         is_this = run.tick == entry.tick and self._may_run(entry.by, entry.key, run.name)
         if replica is None or not is_this:
             self._report(entry, "nobody was given this run")
@@ -215,5 +215,5 @@ class Runs:
             return
         if entry.fence not in run.lost:
             self._report(entry, f"it begins while it is {run.state}, under the fence {run.fence}")
-        elif (entry.by, replica) in self._told:
+        elif (entry.by, replica) in self._notified:
             self._report(entry, "it begins although its replica is known to be lost")

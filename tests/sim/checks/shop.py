@@ -67,7 +67,7 @@ def _doubled(history: Sequence[Entry], finals: dict[str, Entry]) -> list[str]:
 def _starved(history: Sequence[Entry], finals: dict[str, Entry]) -> list[str]:
     """Return jobs of the small tenant, and payments, that took too long."""
     stored: dict[str, float] = {}
-    away = [(one.at, one.at + one.seconds) for one in history if one.what == "restart"]
+    away = [(entry.at, entry.at + entry.seconds) for entry in history if entry.what == "restart"]
     wrong: list[str] = []
     for entry in history:
         if entry.what == "inserted" and entry.answer == "created":

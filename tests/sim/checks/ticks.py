@@ -64,7 +64,7 @@ class _Model:
         self._in_the_way: dict[tuple[str, str], Entry] = {}
         """The runs that a process was told of when its tick, of this name, had no room."""
         self._unreported: dict[tuple[str, str], str] = {}
-        """The ids of ticks that a process knows to be left out, and has told nobody of."""
+        """The ids of ticks that a process knows to be left out and has not reported."""
         self._triggered: set[str] = set()
         """The runs that no tick has made."""
         self._held: set[str] = set()
@@ -84,7 +84,7 @@ class _Model:
             case "event" if entry.detail in ("TickSkipped", "TicksMissed"):
                 self._unreported.pop((entry.by, entry.key), None)
             case "moved" if not entry.ok:
-                self._asked(entry)
+                self._see_move(entry)
             case what if what in self._writes:
                 self._writes[what](entry)
             case "ticked" if entry.attempt == 1:
@@ -121,9 +121,9 @@ class _Model:
             case "received full" if entry.job in self._held:
                 self._in_the_way[entry.by, entry.key] = entry
             case "sent cancel":
-                for one, told in list(self._in_the_way.items()):
-                    if one[0] == entry.by and set(told.ids) <= set(entry.ids):
-                        del self._in_the_way[one]
+                for place, refusal in list(self._in_the_way.items()):
+                    if place[0] == entry.by and set(refusal.ids) <= set(entry.ids):
+                        del self._in_the_way[place]
 
     def _looked_for(self, entry: Entry) -> list[str]:
         """Return the timers that a process may have looked for when it declares them.
@@ -155,7 +155,7 @@ class _Model:
 
     # Decisions.
 
-    def _asked(self, entry: Entry) -> None:
+    def _see_move(self, entry: Entry) -> None:
         """Look at a move, whatever came of it."""
         if entry.answer != "trigger":
             self._tried.add((entry.holder, entry.key))
@@ -166,13 +166,13 @@ class _Model:
 
     def _makes_room(self, entry: Entry) -> None:
         """Demand that who was told what is in the way of its tick cancels that, if it should."""
-        told = self._in_the_way.get((entry.holder, entry.key))
-        found = self._rulers.ruler_of(entry.key)
-        if told is None or not _is_later(entry, told.job) or found is None:
+        refusal = self._in_the_way.get((entry.holder, entry.key))
+        ruling = self._rulers.ruler_of(entry.key)
+        if refusal is None or not _is_later(entry, refusal.job) or ruling is None:
             return
         del self._in_the_way[entry.holder, entry.key]
-        if found[1].options.overlap == "cancel_previous":
-            self._report(entry, f"{told.ids} should have been cancelled before")
+        if ruling[1].options.overlap == "cancel_previous":
+            self._report(entry, f"{refusal.ids} should have been cancelled before")
 
     def _tells_of_ticks(self, entry: Entry) -> None:
         """Demand that who knows that a tick was left out tells of it before it goes on."""
@@ -182,11 +182,11 @@ class _Model:
             self._report(entry, f"the tick of {untold} was left out, and nobody is told")
 
     def _moved(self, entry: Entry) -> None:
-        found = self._rulers.ruler_of(entry.key)
-        if found is None:
+        ruling = self._rulers.ruler_of(entry.key)
+        if ruling is None:
             self._report(entry, f"this one rules: {self._rulers.stored.timers.get(entry.key)}")
             return
-        timer, ruler = found
+        timer, ruler = ruling
         if entry.answer != "trigger" and not self._rulers.is_declared_by(entry.holder, ruler):
             self._report(entry, f"its process does not declare what rules: {ruler}")
         # A process may have seen the end of a run that the store has lost.
@@ -332,6 +332,6 @@ def without_runs(history: Iterable[Entry]) -> list[Entry]:
         return entries
     kept = (entry for entry in entries if entry.job not in runs or not entry.job)
     return [
-        replace(one, ids=[job for job in one.ids if job not in runs]) if one.ids else one
-        for one in kept
+        replace(entry, ids=[job for job in entry.ids if job not in runs]) if entry.ids else entry
+        for entry in kept
     ]

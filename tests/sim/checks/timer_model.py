@@ -1,4 +1,4 @@
-"""What a store knows of timers at a point of a history, as far as its entries tell."""
+"""The timers of a store at one point of a history, rebuilt from its entries."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the simulated machines do."""
+"""Scenarios: what the simulated machines do."""

@@ -1,4 +1,4 @@
-"""What comes in at the shop: mails, orders, a sale, and the reports of two tenants.
+"""The requests to the shop: mails, orders, a sale, and the reports of two tenants.
 
 What a machine still has to ask for outlives its crashes. A request that the store refuses is given
 up, like one whose customer sees an error page; only those with a unique key are repeated.

@@ -33,4 +33,4 @@ def begin(fleet: Fleet) -> None:
 
 def is_done(fleet: Fleet) -> bool:
     """Return whether all rounds were played, and all jobs have ended."""
-    return not any(one.disk["playing"] for one in fleet.machines) and jobs.jobs_done(fleet)
+    return not any(machine.disk["playing"] for machine in fleet.machines) and jobs.jobs_done(fleet)

@@ -70,16 +70,16 @@ def _declared() -> tuple[Endpoint, dict[str, Handler]]:
 
 
 async def _serve(router: AsyncRouter, ask: ClientRequest) -> ResponseData:
-    routes, asked = router.operations, RequestData(headers=Headers(ask.headers), base=_PREFIX)
+    routes, request = router.operations, RequestData(headers=Headers(ask.headers), base=_PREFIX)
 
     async def route() -> ResponseData:
         match ask.verb:
             case "submit":
                 [endpoint] = router.endpoints
-                check_body(endpoint, asked.headers, ask.body)
-                return await routes.submit(endpoint, asked, ask.owner, values={}, body=ask.body)
+                check_body(endpoint, request.headers, ask.body)
+                return await routes.submit(endpoint, request, ask.owner, values={}, body=ask.body)
             case "list":
-                return await routes.page(asked, ask.owner)
+                return await routes.page(request, ask.owner)
             case verb:
                 about = {
                     "get": routes.get,
@@ -87,7 +87,7 @@ async def _serve(router: AsyncRouter, ask: ClientRequest) -> ResponseData:
                     "events": routes.events,
                     "cancel": routes.cancel,
                 }
-                return await about[verb](asked, ask.owner, ask.job)
+                return await about[verb](request, ask.owner, ask.job)
 
     return await respond(route, router.responses)
 
@@ -105,4 +105,4 @@ def begin(fleet: Fleet) -> None:
 def is_done(fleet: Fleet) -> bool:
     """Return whether all clients have what they came for, and all jobs have ended."""
     come: list[HttpClient] = fleet.machines[0].disk["clients"]
-    return all(one.is_done for one in come) and jobs.have_ended(fleet)
+    return all(client.is_done for client in come) and jobs.have_ended(fleet)

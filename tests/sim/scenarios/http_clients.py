@@ -51,7 +51,7 @@ def http_clients(fleet: Fleet, network: ClientNetwork) -> list[HttpClient]:
     rng = Random(f"visitors {fleet.plan.seed}")
     first = [_spec(rng, number, fleet.plan) for number in range(2)]
     second = [
-        one if rng.random() < 0.5 else _spec(rng, 100 + one.number, fleet.plan) for one in first
+        spec if rng.random() < 0.5 else _spec(rng, 100 + spec.number, fleet.plan) for spec in first
     ]
     # The third one is the first owner once more, with the same request at the same time.
     third = first[: rng.choice((0, 1))]
@@ -195,19 +195,19 @@ class HttpClient:
 
     async def _look(self, job: str) -> None:
         """Ask for its status until that is final."""
-        known = ""
+        etag = ""
         while True:
             if self._rng.random() < _CANCELS:
                 await self._cancel(job)
             headers = {"Prefer": "wait=1"} if self._rng.random() < 0.5 else {}
-            headers |= {"If-None-Match": known} if self._rng.random() < 0.5 else {}
+            headers |= {"If-None-Match": etag} if self._rng.random() < 0.5 else {}
             answer, began = await self._ask("get", job, headers=headers)
             if answer is not None and answer.status == 404:
                 self._record("denied", job=job)
                 return
             if answer is not None and answer.status == 200:
-                known = answer.headers["ETag"]
-                if self._see(answer, int(known.strip('"')), began):
+                etag = answer.headers["ETag"]
+                if self._see(answer, int(etag.strip('"')), began):
                     return
             await self._pause(0.8)
 
@@ -241,7 +241,7 @@ class HttpClient:
     async def _list(self) -> None:
         answer, began = await self._ask("list")
         if answer is not None:
-            ids = [one.id for one in _read(answer, _Listed).jobs]
+            ids = [job.id for job in _read(answer, _Listed).jobs]
             self._record("paged", ids=ids, seconds=began)
 
     # Streams.
@@ -292,7 +292,7 @@ class HttpClient:
     # Prying.
 
     async def _request_as_other_owner(self, job: str) -> None:
-        """Ask for a job as somebody whose it is not."""
+        """Ask for a job as another owner."""
         owner = "ben" if self._owner == "ann" else "ann"
         verb = self._rng.choice(("get", "result", "events", "cancel"))
         exchange = self._send(verb, job, owner=owner)

@@ -88,8 +88,8 @@ async def work(order: JobSpec) -> int:
         process.record("stopped", **facts)
         raise
     except Exception as error:
-        asked = order.pause if isinstance(error, Retry) else 0.0
-        process.record("failed", detail=type(error).__name__, seconds=asked, **facts)
+        pause = order.pause if isinstance(error, Retry) else 0.0
+        process.record("failed", detail=type(error).__name__, seconds=pause, **facts)
         raise
     process.record("finished", **facts)
     return order.number
@@ -231,7 +231,9 @@ async def _cancel(process: Process, job: Job[int]) -> None:
 
 def jobs_done(fleet: Fleet) -> bool:
     """Return whether everything was asked for, and has ended."""
-    is_asking = any(one.disk["specs"] or one.disk["requesting"] for one in fleet.machines)
+    is_asking = any(
+        machine.disk["specs"] or machine.disk["requesting"] for machine in fleet.machines
+    )
     return not is_asking and have_ended(fleet)
 
 

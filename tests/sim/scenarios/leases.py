@@ -1,4 +1,4 @@
-"""Locks, semaphores, an election and what runs once: a few rounds of each, on a few machines."""
+"""Locks, semaphores, an election and `once`: a few rounds of each, on a few machines."""
 
 from __future__ import annotations
 
@@ -110,13 +110,13 @@ def _lock(
 
 async def _enter(process: Process, app: Tenure, rng: Random) -> None:
     lock, limit = _lock(process, app, rng)
-    policy = lock._policy  # noqa: SLF001 - nothing else says how long it may be held
+    policy = lock._policy  # noqa: SLF001 - nothing else tells how long it may be held
     async with lock as hold:
         await _work(process, hold, limit, rng, is_told=True, policy=policy)
 
 
 async def _try(process: Process, app: Tenure, rng: Random) -> None:
-    """Hold without a block: nobody is cancelled, so it has to look for itself."""
+    """Hold without a block: no task is cancelled, so the code has to look for itself."""
     lock, limit = _lock(process, app, rng, is_bounded=False)
     hold = await lock.try_acquire()
     if hold is None:
@@ -209,7 +209,7 @@ def act(process: Process, hold: Hold, limit: int, *, is_told: bool = False) -> N
         if limit == 1:
             process.fleet.resource.write(process.name, hold.name, hold.fence)
     else:
-        late = process.clock.boot() - hold._kept.deadline  # noqa: SLF001 - nobody else tells
+        late = process.clock.boot() - hold._kept.deadline  # noqa: SLF001 - nothing else tells
         process.record(
             "noticed loss",
             key=hold.name,

@@ -67,7 +67,7 @@ async def _do_something(process: Process, app: Tenure, name: str, rng: random.Ra
 
 
 async def clean_up(process: Process, app: Tenure) -> None:
-    """Remove what is over, and timers that nobody declares, all the time.
+    """Remove what is over, and timers that no process declares, all the time.
 
     After two weeks of silence a timer begins anew, at the store's time. If somebody has set that
     back by as much, the same ticks come again, and so do fences.

@@ -124,9 +124,9 @@ def _deploy(fleet: Fleet, machine: Machine, release: int) -> None:
     """Stop a machine's process; the next one is of that release."""
     if fleet.is_healed:
         return
-    known = fleet.server.data.schedules.keys()
+    names = fleet.server.data.schedules.keys()
     # A name that the store has never seen cannot be taken over from.
-    if any(known.isdisjoint(chain) for chain in CHAINS):
+    if any(names.isdisjoint(chain) for chain in CHAINS):
         _later(fleet, fleet.loop.time() + 0.2, machine, release)
         return
     fleet.counts["deploys"] += 1

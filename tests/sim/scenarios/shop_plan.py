@@ -1,4 +1,4 @@
-"""The plan of the shop's hour: what comes in when, what goes wrong, and how jobs are numbered."""
+"""The plan of the shop's hour: its requests, its faults, and the numbers of its jobs."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def draw(seed: int, *, machines: int) -> Plan:
         is_mild=False,
         call_faults={kind: 0.01 for kind in call_faults if rng.random() < 0.5},
         events=tuple(
-            Event(one.at, one.what, one.machine, one.length, one.amount, number)
-            for number, one in enumerate(events)
+            Event(event.at, event.what, event.machine, event.length, event.amount, number)
+            for number, event in enumerate(events)
         ),
         offsets=tuple(rng.uniform(-1000.0, 1000.0) for _ in range(machines)),
         rates=tuple(1 + rng.uniform(-0.005, 0.005) for _ in range(machines)),

@@ -23,7 +23,7 @@ __all__ = ["begin", "end", "handler", "is_done", "program"]
 _LENGTHS = (0.0, 0.0, 0.01, 0.4, 1.6)
 _FAILS = 0.1
 _DECIDED = ("done", "skipped", "held")
-# A run that somebody could take should not wait for longer.
+# A run that a machine could take should not wait for longer.
 _WAITS_MAX = micros(3.0)
 
 
@@ -49,13 +49,13 @@ def _declare(app: Tenure, machine: Machine) -> None:
     Many processes are started, and declaring takes much longer than most of what they do.
     """
     release, registry = machine.disk["release"], engine_of(app).registry
-    declared = _declared.get(release)
-    if declared is None:
+    declarations = _declared.get(release)
+    if declarations is None:
         for name, options in releases.release_of(machine).items():
             app.timer(name=name, **options)(handler)
         _declared[release] = registry.handlers, registry.plans
     else:
-        registry.handlers, registry.plans = declared
+        registry.handlers, registry.plans = declarations
 
 
 _declared: dict[int, tuple[dict[str, Handler], dict[str, Plan]]] = {}
@@ -94,7 +94,7 @@ async def handler(tick: Tick) -> None:
 
 
 def begin(fleet: Fleet) -> None:
-    """Plan the releases; half of the histories have an operator, half somebody who tidies up."""
+    """Plan the releases; half of the histories have an operator, half a cleanup."""
     releases.begin(fleet)
     if fleet.plan.rng("operator").random() < 0.5:
         fleet.machines[0].disk["operator"] = random.Random(f"operator {fleet.plan.seed}")
@@ -102,7 +102,7 @@ def begin(fleet: Fleet) -> None:
 
 
 def is_done(fleet: Fleet) -> bool:
-    """Return whether all is well, every timer has ticked since then, and nobody waits in vain."""
+    """Return whether all is well, every timer has ticked since then, and no run waits in vain."""
     if not fleet.is_healed:
         return False
     ticked: set[str] = set()
@@ -125,20 +125,21 @@ def _with_own_ticks(fleet: Fleet) -> set[str]:
         return {"nobody"}
     limit = msgspec.json.decode(ruling.definition)["definition"]["limit"]
     return {
-        one.process.name
-        for one in fleet.machines
-        if one.process is not None and releases.release_of(one)[releases.OWN]["limit"] == limit
+        machine.process.name
+        for machine in fleet.machines
+        if machine.process is not None
+        and releases.release_of(machine)[releases.OWN]["limit"] == limit
     }
 
 
 def _waiting_in_vain(fleet: Fleet) -> list[str]:
     """Return runs that have waited for long although every machine could take them."""
-    known = set.intersection(*({*releases.release_of(one)} for one in fleet.machines))
+    names = set.intersection(*({*releases.release_of(machine)} for machine in fleet.machines))
     since = fleet.server.store_clock.wall() - _WAITS_MAX
     return [
         job.id
         for job in fleet.server.data.jobs.jobs.values()
-        if job.state == "waiting" and job.due < since and job.new.schedule in known
+        if job.state == "waiting" and job.due < since and job.new.schedule in names
     ]
 
 

@@ -60,7 +60,7 @@ async def opening(namespace: str) -> AsyncIterator[Open]:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """Be somebody else at the same database."""
+    """Open a second session in the same database."""
     connection = await asyncpg.connect(url)
     try:
         yield connection

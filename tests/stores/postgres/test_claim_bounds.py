@@ -186,13 +186,13 @@ async def user(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
 
 async def comes_within_a_second(desk: Desk, id_: str) -> None:
     """Check that a job that came late is claimed by the time at which workers look again."""
-    found = await desk.claim()
-    if not found:
+    claimed = await desk.claim()
+    if not claimed:
         assert desk.next_in is not None
         assert 0 <= desk.next_in <= 1
         await desk.clock.advance(desk.next_in)
-        found = await desk.claim()
-    assert found == [id_]
+        claimed = await desk.claim()
+    assert claimed == [id_]
 
 
 async def test_a_job_that_is_handed_back_comes_within_a_second(desk: Desk):
@@ -282,13 +282,13 @@ async def test_jobs_that_come_in_time_are_claimed_as_without_bounds(
                 await store.jobs.pause("a", seconds=0)
         if chance.random() < 0.7:
             limit, queues = chance.choice([1, 2, 5]), chance.choice(["ab", "ba", "a"])
-            got, wanted = await desk.take(limit, queues), await spec.take(limit, queues)
-            assert [job.id for job in got] == [job.id for job in wanted]
+            got, expected = await desk.take(limit, queues), await spec.take(limit, queues)
+            assert [job.id for job in got] == [job.id for job in expected]
             delay = chance.choice([0.02, 0.3])
             outcome = chance.choice(["succeeded", "retry"])
             for place, job in enumerate(got):
                 await desk.settle(job, outcome, delay)
-                await spec.settle(wanted[place], outcome, delay)
+                await spec.settle(expected[place], outcome, delay)
         await clock.advance(chance.choice([0.0, 0.001, 0.01, 0.1]))
 
 

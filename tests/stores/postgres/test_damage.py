@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL that cannot be counted up: what refuses them, and how neighbours get by."""
+"""Rows of PostgreSQL with counters out of bounds: constraints refuse them, neighbours go on."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -33,7 +33,7 @@ POISON = [
     "due = -9223372036854775808",
     "created = 9223372036854775807",
 ]
-REFUSED = [one for one in POISON if "2147483647" not in one]
+REFUSED = [text for text in POISON if "2147483647" not in text]
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def store(open_store: Open, bare_postgres: Any) -> PostgresStore:
 
 @pytest.fixture
 async def operator(store: PostgresStore, bare_postgres: Any) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody who owns the tables, and has dropped what guards those of jobs and schedules."""
+    """A session of the owner, who has dropped the constraints of jobs and schedules."""
     async with connected(bare_postgres.url) as connection:
         for table in ("job", "job_done", "schedule", "schedule_decision"):
             await connection.execute(
@@ -108,7 +108,7 @@ async def test_one_row_that_waits_stops_no_queue(
     jobs = await claimed(store, 1)
     assert {job.id for job in jobs} == {"job-000001", "job-000002", "job-000003"}
     assert await store.jobs.settle(ends(jobs, "succeeded")) == ["settled"] * 3
-    assert [one.id for one in await stranded(store)] == ["job-000000"]
+    assert [job.id for job in await stranded(store)] == ["job-000000"]
     assert await claimed(store, 2) == []
 
 
@@ -131,7 +131,7 @@ async def test_one_row_that_runs_stops_no_settlement(
 async def test_rows_that_break_a_constraint_are_set_aside(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
-    """Somebody has dropped the constraint, spoiled rows, and put it back without a look at them."""
+    """The constraint was dropped and put back without a check of the rows spoiled meanwhile."""
     await store.jobs.insert([new(n) for n in range(4)])
     running = await claimed(store, 1)
     await store.jobs.insert([new(n) for n in range(4, 8)])
@@ -157,9 +157,9 @@ async def test_fences_go_on_by_the_clock_after_one_that_is_out_of_bounds(
         await operator.execute(
             "INSERT INTO tenure.space VALUES ($1, 9223372036854775807)", namespace
         )
-    one = await store.leases.acquire("one", holder="ann", limit=1, ttl=30, meta={})
-    two = await store.leases.acquire("two", holder="ann", limit=1, ttl=30, meta={})
-    assert 0 < one.lease.fence <= two.lease.fence <= (await store.ping()).now
+    first = await store.leases.acquire("one", holder="ann", limit=1, ttl=30, meta={})
+    second = await store.leases.acquire("two", holder="ann", limit=1, ttl=30, meta={})
+    assert 0 < first.lease.fence <= second.lease.fence <= (await store.ping()).now
 
 
 UNUSABLE = [

@@ -42,10 +42,10 @@ async def test_the_others_are_reported_although_one_is_held(
         return endings.lost(job, by="ann", at=at, delays=[600.0])
 
     async def look_and_hold(**options: Any) -> Orphans:
-        found = await look(**options)
+        orphans = await look(**options)
         hold = "SELECT 1 FROM tenure.job WHERE namespace = $1 AND id = 'job-7' FOR UPDATE"
         assert await operator.fetchval(hold, store.namespace)
-        return found
+        return orphans
 
     look = store.jobs.orphans
     async with operator.transaction():
@@ -53,7 +53,7 @@ async def test_the_others_are_reported_although_one_is_held(
         taken = await take(store, by="ann", end=lost)
         monkeypatch.undo()
     assert taken is not None
-    assert {one.became.id for one in taken} == {job.id for job in jobs} - {"job-7"}
+    assert {recovery.became.id for recovery in taken} == {job.id for job in jobs} - {"job-7"}
     after = await take(store, by="ann", end=lost)
     assert after is not None
-    assert [one.became.id for one in after] == ["job-7"]
+    assert [recovery.became.id for recovery in after] == ["job-7"]

@@ -22,7 +22,7 @@ async def store(namespace: str, postgres_server: Endpoint) -> AsyncIterator[Post
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 
@@ -40,10 +40,10 @@ async def test_a_run_that_a_transaction_holds_is_cancelled_by_a_later_try(
         assert await operator.fetchval(hold, namespace, held.id, held.fence)
         # It waits for the run for a moment, and then leaves that to its next try.
         assert (await other.advance(newer)).outcome == "held"
-        (found,) = await store.jobs.get([held.id])
-        assert found is not None
-        assert not found.cancelling
+        (record,) = await store.jobs.get([held.id])
+        assert record is not None
+        assert not record.cancelling
     assert (await other.advance(newer)).outcome == "held"
-    (found,) = await store.jobs.get([held.id])
-    assert found is not None
-    assert (found.cancelling, found.reason) == (True, "newer")
+    (record,) = await store.jobs.get([held.id])
+    assert record is not None
+    assert (record.cancelling, record.reason) == (True, "newer")

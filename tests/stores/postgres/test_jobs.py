@@ -1,4 +1,4 @@
-"""What only concerns jobs in PostgreSQL: plans, locks, and notifications."""
+"""Jobs in PostgreSQL alone: plans, locks, and notifications."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from tenure.stores.postgres.notifier import (
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.postgres.inside import (
     EXPLAINING,
     FILL,
@@ -51,7 +51,7 @@ async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 
@@ -166,7 +166,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     assert not walks_in(log)
 
 
-async def test_what_is_finished_or_due_later_costs_nothing(
+async def test_finished_and_delayed_jobs_cost_nothing(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     numbers = iter(range(1, 100))
@@ -185,7 +185,7 @@ async def test_what_is_finished_or_due_later_costs_nothing(
             f"'{namespace}', 'eva', 5000000, NULL, 0, 100, NULL, NULL)"
         )
         await buffers(operator, poll % next(numbers))
-        return [await buffers(operator, one) for one in (poll % next(numbers), beat, orphans)]
+        return [await buffers(operator, query) for query in (poll % next(numbers), beat, orphans)]
 
     before = await costs()
     await operator.fetch(FILL, namespace, MANY)
@@ -204,7 +204,7 @@ async def test_what_is_finished_or_due_later_costs_nothing(
 async def test_counts_stop(store: PostgresStore, operator: asyncpg.Connection, namespace: str):
     await operator.fetch(FILL, namespace, 80_000)
     counted = await store.jobs.counts()
-    assert max(one.waiting for one in counted) == 10_000
+    assert max(count.waiting for count in counted) == 10_000
 
 
 # Races.
@@ -223,7 +223,7 @@ async def test_a_beat_passes_a_claim_under_way(
         async with asyncio.timeout(2):
             [beat] = await store.jobs.beat(["ann"], ttl=600)
         assert beat is not None
-        # Recovery and the same claim are kept out meanwhile; nobody else is given the job.
+        # Recovery and the same claim are kept out meanwhile; no other replica gets the job.
         await store.jobs.beat(["ben"], ttl=600, meta={})
         other = await store.jobs.claim("ben", 1, ["default"], 5)
         assert other is not None
@@ -259,7 +259,7 @@ async def test_a_replica_that_beats_during_a_look_at_others_keeps_its_jobs(
     assert await store.jobs.beat(names[:1], ttl=600) == [None]
 
 
-async def test_a_claim_that_leaves_delayed_jobs_wakes_those_who_found_them_locked(
+async def test_a_claim_that_leaves_delayed_jobs_wakes_workers_that_found_them_locked(
     open_store: Open, postgres_server: Endpoint, store: PostgresStore
 ):
     """They are due, and stand among the others by now; others may have looked while it did so."""
@@ -407,9 +407,13 @@ async def test_a_key_stays_with_a_job_that_finished_while_the_key_was_locked(
             "SELECT FROM tenure.job_key WHERE namespace = $1 FOR UPDATE", namespace
         )
         await store.jobs.settle([success(job)])
-    assert [one.id for one in await store.jobs.insert([new(2, unique=unique)])] == [job.id]
+    assert [insertion.id for insertion in await store.jobs.insert([new(2, unique=unique)])] == [
+        job.id
+    ]
     await operator.execute("UPDATE tenure.job_done SET expires = 0 WHERE namespace = $1", namespace)
-    assert [one.outcome for one in await store.jobs.insert([new(2, unique=unique)])] == ["created"]
+    assert [
+        insertion.outcome for insertion in await store.jobs.insert([new(2, unique=unique)])
+    ] == ["created"]
 
 
 async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_again(
@@ -432,9 +436,9 @@ async def test_a_job_that_finishes_while_its_insert_is_repeated_is_not_stored_ag
     done, _ = await asyncio.wait([repeat], timeout=0.2)
     assert not done
     await operator.execute("COMMIT")
-    assert [one.outcome for one in await repeat] == ["created"]
-    assert [one.state for one in (await store.jobs.find()).jobs] == ["succeeded"]
-    assert [one.state for one in (await store.jobs.find(tag="red")).jobs] == ["succeeded"]
+    assert [insertion.outcome for insertion in await repeat] == ["created"]
+    assert [job.state for job in (await store.jobs.find()).jobs] == ["succeeded"]
+    assert [job.state for job in (await store.jobs.find(tag="red")).jobs] == ["succeeded"]
 
 
 async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
@@ -452,10 +456,10 @@ async def test_64_tasks_at_the_same_jobs_never_block_each_other_for_good(
         replica = f"r{number % 16}"
         for step in range(6):
             await store.jobs.beat([replica], ttl=600 if chance.random() < 0.9 else 0.001, meta={})
-            some = chance.sample(ids, 20)
-            keys = [Unique(key=f"k{chance.randrange(9)}") for _ in some]
+            sample = chance.sample(ids, 20)
+            keys = [Unique(key=f"k{chance.randrange(9)}") for _ in sample]
             await store.jobs.insert(
-                [new(int(id_[4:]), unique=key) for id_, key in zip(some, keys, strict=True)]
+                [new(int(id_[4:]), unique=key) for id_, key in zip(sample, keys, strict=True)]
             )
             claimed = await store.jobs.claim(replica, number + 100 * step + 1, ["default"], 20)
             jobs = claimed.jobs if claimed else []
@@ -489,7 +493,7 @@ async def test_a_record_that_cannot_be_counted_up_is_set_aside(
         "job-000003",
     )
     buried = await bury(store, "ann", [f"job-{n:06}" for n in range(5)], delays=[0.0])
-    states = {one.id[-1]: one.state for one in buried}
+    states = {job.id[-1]: job.state for job in buried}
     waiting = dict.fromkeys("0124", "waiting")
     assert states == {**waiting, "3": None}
     assert await store.jobs.get(["job-000003"]) == [None]
@@ -505,7 +509,7 @@ async def test_many_changes_make_few_notifications(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     heard: list[str] = []
-    await operator.add_listener(channel_of(namespace), lambda *said: heard.append(str(said[-1])))
+    await operator.add_listener(channel_of(namespace), lambda *args: heard.append(str(args[-1])))
     began = asyncio.get_running_loop().time()
     for number in range(100):
         await store.jobs.insert([new(number)])
@@ -513,13 +517,13 @@ async def test_many_changes_make_few_notifications(
         await store.jobs.settle([success(job) for job in jobs])
     await store.close()
 
-    def told() -> set[Any]:
+    def topics_heard() -> set[Any]:
         return {topic for payload in heard for topic in topics_in(payload, namespace)}
 
     def everything_is_told() -> bool:
-        return ("queue", "default") in told() and (
-            any(kind_in(one, namespace) == "job" for one in heard)
-            or told() >= {("job", f"job-{n:06}") for n in range(100)}
+        return ("queue", "default") in topics_heard() and (
+            any(kind_in(payload, namespace) == "job" for payload in heard)
+            or topics_heard() >= {("job", f"job-{n:06}") for n in range(100)}
         )
 
     await wait_until_async(everything_is_told, SIZE.patience)
@@ -527,18 +531,18 @@ async def test_many_changes_make_few_notifications(
     assert len(heard) < 60 + took * 100
 
 
-async def test_what_is_told_arrives_whatever_the_names():
+async def test_notifications_arrive_whatever_the_names():
     names = ["plain", "two\nlines", "sep\u2028arated", "", " blank", "ü" * 200]
     topics: list[Any] = [("queue", name) for name in names]
     topics += [("job", "ö" * 100 + f"{n}") for n in range(64)]
-    found = payloads("space", topics)
-    assert max(len(payload.encode()) for payload in found) < 8000
-    heard = [topic for payload in found for topic in topics_in(payload, "space")]
+    texts = payloads("space", topics)
+    assert max(len(payload.encode()) for payload in texts) < 8000
+    heard = [topic for payload in texts for topic in topics_in(payload, "space")]
     assert sorted(heard) == sorted(topics)
-    assert topics_in(found[0], "spac") == []
+    assert topics_in(texts[0], "spac") == []
 
 
-async def test_a_single_change_is_told_at_once_and_a_crowd_of_them_together():
+async def test_a_single_change_is_announced_at_once_and_many_together():
     sent: list[list[str]] = []
 
     async def send(_channel: str, payloads: list[str]) -> None:
@@ -554,6 +558,6 @@ async def test_a_single_change_is_told_at_once_and_a_crowd_of_them_together():
         await asyncio.sleep(0)
     await notifier.close()
     assert len(sent) < 50
-    # So many that everybody who waits for a job is woken.
+    # So many that all waiters for a job are woken.
     assert kind_in(sent[-1][0], "space") == "job"
     assert kind_in(sent[-1][0], "spac") is None

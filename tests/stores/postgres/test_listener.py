@@ -105,7 +105,7 @@ class Ear:
 
 
 @in_virtual_time
-async def test_what_arrives_on_either_channel_is_passed_on():
+async def test_messages_on_either_channel_are_passed_on():
     ear = Ear()
     await ear.listener.ready()
     [line] = ear.lines

@@ -261,16 +261,16 @@ def test_a_payload_is_filled_up_to_its_limit(surplus: int, number: int):
     head = len("jobs space ")
     # Each name counts with its separator.
     names = ["é" * 1000, "b" * 3000, "c" * (7000 - head - 2001 - 3001 - 1 + surplus)]
-    found = payloads("space", [("job", name) for name in names])
-    assert len(found) == number
-    assert [name for text in found for _, name in topics_in(text, "space")] == names
+    texts = payloads("space", [("job", name) for name in names])
+    assert len(texts) == number
+    assert [name for text in texts for _, name in topics_in(text, "space")] == names
 
 
 def test_many_long_names_fill_several_payloads_in_order():
     names = [f"{number:02}" + "x" * 2998 for number in range(7)]
-    found = payloads("space", [("job", name) for name in names])
-    assert [len(topics_in(text, "space")) for text in found] == [2, 2, 2, 1]
-    assert [name for text in found for _, name in topics_in(text, "space")] == names
+    texts = payloads("space", [("job", name) for name in names])
+    assert [len(topics_in(text, "space")) for text in texts] == [2, 2, 2, 1]
+    assert [name for text in texts for _, name in topics_in(text, "space")] == names
 
 
 @pytest.mark.parametrize(

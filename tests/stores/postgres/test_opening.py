@@ -1,4 +1,4 @@
-"""What opening a PostgreSQL store notices: poolers that share sessions, too few connections."""
+"""Opening a PostgreSQL store detects poolers that share sessions, and too few connections."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ class Line:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "expected"),
+    ("first", "other", "expected"),
     [
         ((1, 1, 1), (2,), False),
         ((1, 1, 1), (1,), True),  # the session that was used last
@@ -49,8 +49,8 @@ class Line:
         ((1, 3, 3), (2,), True),
     ],
 )
-async def test_sessions_are_shared_if_processes_of_the_server_change(one, other, expected):
-    assert await shares_sessions(Line(*one), Line(*other)) is expected
+async def test_sessions_are_shared_if_processes_of_the_server_change(first, other, expected):
+    assert await shares_sessions(Line(*first), Line(*other)) is expected
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The connections of a PostgreSQL store object: who gets one, and what becomes of it.
+"""The connections of a PostgreSQL store object: how callers get one and give it back.
 
 Connections are stand-ins here, whose answers a test decides, in virtual time. What the real ones
 do is shown in test_postgres_store.py.

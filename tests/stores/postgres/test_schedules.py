@@ -1,4 +1,4 @@
-"""What only concerns schedules in PostgreSQL: plans, locks, durability, and the migration."""
+"""Schedules in PostgreSQL alone: plans, locks, durability, and the migration."""
 
 import asyncio
 import random
@@ -64,7 +64,7 @@ async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 
@@ -90,7 +90,7 @@ def _written(commit: Commit) -> list[str]:
 async def commit_within(
     transaction: asyncpg.Connection, namespace: str, *commits: Commit
 ) -> list[str]:
-    """Send commits in a transaction of somebody else, which stays open; return their outcomes."""
+    """Send commits in a transaction of another session, which stays open; return their outcomes."""
     statement = COMMIT.format("$1", "$2", "$3")
     rows = await transaction.fetch(statement, *arguments(namespace, *commits))
     return [row["outcome"] for row in rows]
@@ -276,7 +276,7 @@ async def test_only_a_call_that_changed_something_waits_for_the_disk(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_who_declares_waits_for_another_ruler(
+async def test_a_declaration_waits_for_a_commit_that_changes_the_ruler(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     record = await create(store)
@@ -293,7 +293,7 @@ async def test_who_declares_waits_for_another_ruler(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_of_two_commits_the_second_waits_for_the_first(
+async def test_the_second_of_two_commits_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     record = await create(store)
@@ -327,7 +327,7 @@ async def test_a_room_counts_what_another_commit_is_about_to_make(
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_of_two_that_make_a_schedule_the_second_waits_for_the_first(
+async def test_the_second_commit_that_creates_a_schedule_waits_for_the_first(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, end: str
 ):
     first, second = moved("new"), moved("new")
@@ -353,7 +353,7 @@ async def test_a_repeat_that_overtakes_the_commit_which_makes_its_schedule_is_do
     assert (await look_at(store, "new")).live == 1
 
 
-async def test_what_is_only_expected_is_read_without_a_lock(
+async def test_schedules_that_are_only_expected_are_read_without_a_lock(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     sync, other = await create(store), await create(store, "other")
@@ -432,8 +432,8 @@ async def test_batches_in_any_order_never_block_each_other_for_good(
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number % 4]
         for _ in range(15):
-            known = {record.name: record for record in (await store.schedules.read()).records}
-            kinds, batch = zip(*(_change(chance, names, known) for _ in range(4)), strict=True)
+            records = {record.name: record for record in (await store.schedules.read()).records}
+            kinds, batch = zip(*(_change(chance, names, records) for _ in range(4)), strict=True)
             await store.schedules.declare([(name, "ruler") for name in chance.sample(names, 4)])
             answers = await store.schedules.commit(batch)
             assert {answer.outcome for answer in answers} <= {"done", "stale"}
@@ -448,19 +448,19 @@ async def test_batches_in_any_order_never_block_each_other_for_good(
 
 
 def _change(
-    chance: random.Random, names: Sequence[str], known: dict[str, ScheduleRecord]
+    chance: random.Random, names: Sequence[str], records: dict[str, ScheduleRecord]
 ) -> tuple[str, Commit]:
     """Return a commit that makes, renames or deletes schedules as they were read."""
-    one, two = chance.sample(names, 2)
-    expected = {name: as_expected(known.get(name, name)) for name in (one, two)}
-    write = Write(one, "standing", "ruler", "definition", above=(two,))
-    if two in known and chance.random() < 0.5:
-        kind, writes = "renamed", (write, Write(two, chance.choice(("rests", None)), "ruler"))
-    elif one in known:
-        kind, writes = "deleted", (Write(one, None),)
+    first, second = chance.sample(names, 2)
+    expected = {name: as_expected(records.get(name, name)) for name in (first, second)}
+    write = Write(first, "standing", "ruler", "definition", above=(second,))
+    if second in records and chance.random() < 0.5:
+        kind, writes = "renamed", (write, Write(second, chance.choice(("rests", None)), "ruler"))
+    elif first in records:
+        kind, writes = "deleted", (Write(first, None),)
     else:
         kind, writes = "made", (write,)
-    commit = plan(one, id=SystemClock().token(), expects=(*expected.values(),), writes=writes)
+    commit = plan(first, id=SystemClock().token(), expects=(*expected.values(),), writes=writes)
     return kind, commit
 
 
@@ -476,8 +476,8 @@ async def test_declarations_in_any_order_never_block_each_other_for_good(
     async def work(number: int) -> None:
         chance = random.Random(number)
         for _ in range(30):
-            asked = chance.sample(rulers, len(rulers))
-            assert (await stores[number % 4].schedules.declare(asked)).lost == []
+            sample = chance.sample(rulers, len(rulers))
+            assert (await stores[number % 4].schedules.declare(sample)).lost == []
 
     async with asyncio.timeout(SIZE.patience * 4):
         await asyncio.gather(*(work(number) for number in range(8)))

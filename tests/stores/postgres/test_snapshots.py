@@ -80,7 +80,7 @@ async def test_beats_cost_the_same_however_many_jobs_ran_since_an_old_snapshot(
     assert len([pages for pages in meter.pages[45:] if pages > 2 * late[2]]) <= 2
 
 
-async def test_what_expires_is_told_by_every_beat(store: PostgresStore):
+async def test_every_beat_reports_what_expires(store: PostgresStore):
     clock = store.clock
     assert isinstance(clock, ManualClock)
     await store.jobs.beat(["ben"], ttl=1, meta={})

@@ -1,4 +1,4 @@
-"""What only concerns the PostgreSQL store: its URL, its connections, its rows, its errors."""
+"""The PostgreSQL store alone: its URL, its connections, its rows, its errors."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, renew, take
 from tests.rig.fixtures import Endpoint, PrivatePostgres
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.postgres.inside import connected
 
 Open = Callable[..., Awaitable[PostgresStore]]
@@ -55,7 +55,7 @@ async def store(open_store: Open, postgres_server: Endpoint) -> PostgresStore:
 
 @pytest.fixture
 async def operator(postgres_server: Endpoint) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody else at the same database."""
+    """A second session in the same database."""
     async with connected(postgres_server.url) as connection:
         yield connection
 
@@ -129,15 +129,17 @@ def test_behind_a_pooler_nothing_is_left_in_a_session():
 
 
 @pytest.mark.parametrize(
-    ("url", "wanted"),
+    ("url", "session_attrs"),
     [
         ("postgresql://one/d", None),
         ("postgresql://one,two/d", "read-write"),
         ("postgresql://one,two/d?target_session_attrs=any", None),
     ],
 )
-def test_of_several_hosts_the_one_that_takes_writes_is_meant(url: str, wanted: str | None):
-    assert Address.parse(url).options().get("target_session_attrs") == wanted
+def test_a_url_with_several_hosts_means_the_one_that_takes_writes(
+    url: str, session_attrs: str | None
+):
+    assert Address.parse(url).options().get("target_session_attrs") == session_attrs
 
 
 # Setting up.
@@ -182,7 +184,7 @@ async def test_a_newer_format_that_this_release_can_use_is_left_as_it_is(
         assert await operator.fetchval("SELECT max(number) FROM tenure.format") == 1000
 
 
-async def test_an_empty_database_is_only_set_up_by_who_may(
+async def test_an_empty_database_is_only_set_up_where_migrations_are_allowed(
     open_store: Open, private_postgres: PrivatePostgres
 ):
     url = private_postgres().url
@@ -213,7 +215,7 @@ async def test_a_plain_role_needs_a_little_help(
         store = await open_store(plain)
         assert await store.leases.release([await take(store, "key", "ann")]) == [True]
         await operator.execute("REVOKE ALL ON ALL TABLES IN SCHEMA tenure FROM ann")
-        # Whoever keeps calling must be able to go on, so this is no ConfigError.
+        # Callers that retry must be able to go on, so this is no ConfigError.
         with pytest.raises(StoreError, match="GRANT USAGE"):
             await ask(store, "key", "ann")
 
@@ -242,7 +244,7 @@ async def test_a_wrong_password_is_a_matter_of_configuration(
         )
         [(connection, _)] = store._pool._idle
         await wait_until_async(connection.is_closed, SIZE.patience)
-        # Whoever keeps calling must be able to go on, so this is no ConfigError any more.
+        # Callers that retry must be able to go on, so this is no ConfigError any more.
         with pytest.raises(StoreError, match="Check user and password"):
             await ask(store, "key", "ann")
 
@@ -371,7 +373,7 @@ async def test_after_a_restart_calls_and_wake_ups_work_again(
     await be_refused(here, "key", "ben", waiting=600)
     async with here.watch(("lease", "ben")) as watch:
         await asyncio.to_thread(server.restart)
-        assert await watch.wait(SIZE.patience)  # nobody knows what was missed
+        assert await watch.wait(SIZE.patience)  # wake-ups may have been missed
         assert not await watch.wait(0)
         assert await there.leases.release([ann]) == [True]
         assert await watch.wait(SIZE.patience)
@@ -395,10 +397,10 @@ async def test_without_a_connection_to_listen_on_waiters_go_on_and_hear_later(
         for _ in range(2):
             async with store.watch(("lease", "ben")) as watch:
                 assert not await watch.wait(0.01)
-        few, said = [record.getMessage() for record in caplog.records]
+        few, message = [record.getMessage() for record in caplog.records]
         assert "has 0 more connections for this process" in few
-        assert "No wake-ups" in said
-        assert "too many connections" in said
+        assert "No wake-ups" in message
+        assert "too many connections" in message
         async with store.watch(("lease", "ben")) as watch:
             await be_refused(store, "key", "ben", waiting=600)
             await operator.execute("ALTER ROLE ann CONNECTION LIMIT 2")
@@ -434,7 +436,7 @@ async def test_a_session_that_was_ended_is_replaced(
         assert await store.leases.find() == []
 
 
-async def test_a_key_that_somebody_else_keeps_locked_is_waited_for_only_so_long(
+async def test_the_wait_for_a_key_locked_by_another_transaction_is_bounded(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str
 ):
     lease = await take(store, "key", "ann")
@@ -590,7 +592,7 @@ async def rows_read(store: PostgresStore) -> int:
         (asyncpg.CharacterNotInRepertoireError("what"), StoreError),
     ],
 )
-def test_errors_of_the_driver_are_told_apart(error: Exception, kind: type[StoreError]):
+def test_errors_of_the_driver_become_errors_of_tenure(error: Exception, kind: type[StoreError]):
     fault = translate(error, "postgresql://host/db")
     assert type(fault) is kind
     assert fault.__cause__ is error
@@ -654,7 +656,7 @@ async def test_each_failure_to_listen_makes_the_next_try_later(
 
 
 @pytest.mark.parametrize(
-    ("facts", "error", "told"),
+    ("facts", "error", "message"),
     [
         ({"standby": True}, StoreUnavailable, "read-only standby"),
         ({"release": 12, "version": "12.3"}, ConfigError, "is PostgreSQL 12.3"),
@@ -663,11 +665,11 @@ async def test_each_failure_to_listen_makes_the_next_try_later(
     ],
 )
 def test_a_server_that_cannot_hold_leases_is_refused(
-    facts: dict[str, Any], error: type[Exception], told: str
+    facts: dict[str, Any], error: type[Exception], message: str
 ):
     usual = {"release": 18, "encoding": "UTF8", "read_only": False, "isolation": "read committed"}
     safe = {"standby": False, "flushes": True, "waits_for": "on", "lagging_standbys": 0}
     good = {"version": "18", **usual, **safe}
     Server(**good).check("url")
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         Server(**{**good, **facts}).check("url")

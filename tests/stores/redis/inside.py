@@ -31,7 +31,7 @@ return redis.call('DEL', KEYS[1])
 
 @asynccontextmanager
 async def stores_of(namespace: str) -> AsyncIterator[Open]:
-    """Open stores that are closed after the test, without a word of complaint."""
+    """Open stores that are closed after the test; their errors are ignored."""
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     async with AsyncExitStack() as stack:
@@ -94,7 +94,7 @@ class Looker:
         stats = self.redis.info("commandstats")
         self.redis.config_resetstat()
         ours = ("config|resetstat", "info", "time")
-        calls = {name.removeprefix("cmdstat_"): one["calls"] for name, one in stats.items()}
+        calls = {name.removeprefix("cmdstat_"): command["calls"] for name, command in stats.items()}
         return {name: number for name, number in calls.items() if name not in ours}
 
     def log_scripts(self) -> None:

@@ -1,4 +1,4 @@
-"""How the Redis store finds its server, logs in, and what it says when that does not work."""
+"""How the Redis store finds its server and logs in, and its errors when that fails."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from tenure.stores.redis.rights import NEEDED_RIGHTS
 from tests.contract.calls import ask, be_refused, take
 from tests.rig.fixtures import Endpoint, PrivateValkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 Open = Callable[[str], Awaitable[RedisStore]]
 
@@ -129,7 +129,7 @@ async def test_a_password_changed_later_is_an_error_of_the_store(
         await ask(store, "key", "ann")
 
 
-async def test_a_user_without_rights_is_told_which_it_needs(
+async def test_the_error_for_a_user_without_rights_names_those_it_needs(
     open_store: Open, private_valkey: PrivateValkey, caplog: pytest.LogCaptureFixture
 ):
     server = private_valkey()
@@ -146,15 +146,17 @@ async def test_a_user_without_rights_is_told_which_it_needs(
             "ben", enabled=True, passwords=["+secret"], keys=["other:*"], commands=["+@all"]
         )
     store = await open_store(f"redis://ann:secret@127.0.0.1:{server.port}/0")
-    # Without rights on the channel nobody is woken, but everything else works.
+    # Without rights on the channel no waiter is woken, but everything else works.
     async with store.watch(("lease", "cid")) as watch:
         lease = await take(store, "key", "ann")
         await be_refused(store, "key", "cid", waiting=60)
         assert await store.leases.release([lease]) == [True]
         assert not await watch.wait(0.05)
         await take(store, "key", "cid")
-        [said] = [one.getMessage() for one in caplog.records if "No wake-ups" in one.getMessage()]
-        assert "&{tenure:" in said
+        [message] = [
+            record.getMessage() for record in caplog.records if "No wake-ups" in record.getMessage()
+        ]
+        assert "&{tenure:" in message
         with redis.Redis.from_url(server.url) as operator:
             operator.execute_command("ACL", "SETUSER", "ann", "&{tenure:*")
         assert await watch.wait(SIZE.patience)  # it hears again, and may have missed something
@@ -286,7 +288,7 @@ async def test_a_cluster_node_serves_the_namespaces_it_owns(
         ("ERR something else", StoreError, "something else"),
     ],
 )
-def test_what_the_server_refuses_is_told_in_tenures_words(
+def test_refusals_of_the_server_become_errors_of_tenure(
     reply: str, kind: type[StoreError], advice: str
 ):
     error = Address("redis://:secret@host/0").fault(redis.ResponseError(reply))

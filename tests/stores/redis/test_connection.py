@@ -1,4 +1,4 @@
-"""How a Redis store object opens, watches and closes, on servers that say what a test wants."""
+"""How a Redis store object opens, watches and closes, on servers with scripted answers."""
 
 import asyncio
 import logging
@@ -213,7 +213,7 @@ async def test_a_namespace_that_is_not_there_is_not_made_by_a_check():
         (b"", None),
     ],
 )
-def test_what_a_format_looks_like(value: bytes, numbers: tuple[int, int] | None):
+def test_formats_are_read_or_refused(value: bytes, numbers: tuple[int, int] | None):
     assert read_format(value) == numbers
 
 
@@ -229,8 +229,8 @@ async def test_each_policy_that_evicts_is_warned_about_once(
                 await store.open()
             del server.info["maxmemory_policy"]
             await store.open()
-    said = [message for message in caplog.messages if "maxmemory-policy" in message]
-    assert [message.split()[3] for message in said] == ["allkeys-lru:", "volatile-ttl:"]
+    warnings = [message for message in caplog.messages if "maxmemory-policy" in message]
+    assert [message.split()[3] for message in warnings] == ["allkeys-lru:", "volatile-ttl:"]
 
 
 # Time.
@@ -256,7 +256,7 @@ async def test_now_is_asked_of_the_server_or_of_a_clock_that_says_it():
 # Watching.
 
 
-async def test_a_watch_of_queues_asks_to_be_told_after_it_listens():
+async def test_a_watch_of_queues_subscribes_before_it_asks_for_wake_ups():
     async with served(Server()) as (store, place):
         with pytest.raises(StoreError, match="is not open"):
             async with store.watch(("queue", "a")):
@@ -265,8 +265,8 @@ async def test_a_watch_of_queues_asks_to_be_told_after_it_listens():
         async with store.watch(("lease", "x")):
             assert place.times("EVALSHA") == 0
         async with store.watch(("queue", "a"), ("lease", "y"), ("queue", "b")):
-            [asked] = [words for words in place.heard if words[0] == "EVALSHA"]
-            sha, number, key, life, *queues = asked[1:]
+            [call] = [words for words in place.heard if words[0] == "EVALSHA"]
+            sha, number, key, life, *queues = call[1:]
             assert (sha, number, key) == (
                 SCRIPTS["sleep"].sha.decode(),
                 "1",

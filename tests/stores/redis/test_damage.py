@@ -1,4 +1,4 @@
-"""What somebody else wrote to Redis: it stops no queue, no list and no neighbour."""
+"""Foreign writes to Redis stop no queue, no list and no neighbour."""
 
 from collections.abc import AsyncIterator
 
@@ -43,7 +43,7 @@ def looker(valkey_server: Endpoint, namespace: str) -> Looker:
         f"default\x005{'0' * 16}",
     ],
 )
-async def test_a_place_that_is_none_stops_no_queue(
+async def test_an_invalid_place_stops_no_queue(
     store: RedisStore, looker: Looker, place: str | bytes
 ):
     await join(store, "ann")
@@ -54,8 +54,8 @@ async def test_a_place_that_is_none_stops_no_queue(
         got += await claim_ids(store)
     assert got == [id_of(1), id_of(3)]
     assert await claim_ids(store) == []
-    assert [(one.waiting, one.queue) for one in await store.jobs.counts()] == [(1, "default")]
-    assert [one.kind for one in store.damage] == ["job"]
+    assert [(count.waiting, count.queue) for count in await store.jobs.counts()] == [(1, "default")]
+    assert [damage.kind for damage in store.damage] == ["job"]
 
 
 async def test_a_flood_of_junk_stops_no_queue(store: RedisStore, looker: Looker):
@@ -70,9 +70,7 @@ async def test_a_flood_of_junk_stops_no_queue(store: RedisStore, looker: Looker)
 
 
 @pytest.mark.parametrize("score", ["1e300", "-1", "inf"])
-async def test_a_score_that_nobody_gave_stops_no_queue(
-    store: RedisStore, looker: Looker, score: str
-):
+async def test_a_foreign_score_stops_no_queue(store: RedisStore, looker: Looker, score: str):
     await join(store, "ann")
     await insert(store, *(new(number) for number in range(1, 6)))
     (first, *_) = looker.redis.zrange(looker.job("waiting"), 2, 2)
@@ -93,7 +91,7 @@ async def test_junk_in_a_hash_stops_no_queue(
     await insert(store, new(1, unique=Unique(key="default")))
     (job,) = (await store.jobs.claim("ann", 1, ["default"], 9)).jobs  # type: ignore[union-attr]
     assert await leave(store, "ann") == [job.id]
-    assert [one.waiting for one in await store.jobs.counts()] == [1]
+    assert [count.waiting for count in await store.jobs.counts()] == [1]
 
 
 @pytest.mark.parametrize("name", ["fixed", "state"])
@@ -103,16 +101,18 @@ async def test_a_job_that_cannot_be_read_is_named_with_both_of_its_hashes(
     await insert(store, new(1))
     looker.redis.hset(looker.job(name), id_of(1), "junk")
     assert await store.jobs.get([id_of(1)]) == [None]
-    (found,) = store.damage
-    assert found.kind == "job"
-    assert looker.job("fixed") in found.where
-    assert looker.job("state") in found.where
+    (damage,) = store.damage
+    assert damage.kind == "job"
+    assert looker.job("fixed") in damage.where
+    assert looker.job("state") in damage.where
 
 
-async def test_a_pause_that_cannot_be_read_is_none_and_is_told(store: RedisStore, looker: Looker):
+async def test_an_unreadable_pause_pauses_nothing_and_is_reported(
+    store: RedisStore, looker: Looker
+):
     looker.redis.hset(looker.job("paused"), "default", "junk")
     await store.jobs.counts()
-    assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("queue", "default")]
 
 
 async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker: Looker):
@@ -125,11 +125,11 @@ async def test_names_that_are_not_utf_8_break_no_list(store: RedisStore, looker:
     for key in ("names", "timer:names"):
         looker.redis.zadd(f"{{tenure:{store.namespace}}}:{key}", {b"a\xfe": 0})
     assert [job.id for job in (await store.jobs.find()).jobs] == [id_of(1)]
-    assert [one.queue for one in await store.jobs.counts()] == ["default"]
-    assert [one.id for one in await store.jobs.replicas()] == ["ann"]
+    assert [count.queue for count in await store.jobs.counts()] == ["default"]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["ann"]
     assert [lease.key for lease in await store.leases.find()] == ["lock"]
-    assert [one.name for one in (await store.schedules.read()).records] == ["sync"]
-    assert {one.kind for one in store.damage} == {"queue", "replica", "lock", "timer"}
+    assert [record.name for record in (await store.schedules.read()).records] == ["sync"]
+    assert {damage.kind for damage in store.damage} == {"queue", "replica", "lock", "timer"}
 
 
 @pytest.mark.parametrize("junk", [*JUNK, "a hash"])
@@ -145,7 +145,9 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
         looker.redis.set(head, junk)
     assert await store.leases.renew([bad, good]) == [None, True]
     assert [lease.key for lease in await store.leases.find()] == ["good"]
-    assert [(one.kind, one.name, one.where) for one in store.damage] == [("lock", "bad", head)]
+    assert [(damage.kind, damage.name, damage.where) for damage in store.damage] == [
+        ("lock", "bad", head)
+    ]
     await store.prune(idle=0.0)
     if junk != "a hash":
         with pytest.raises(StoreError, match="nobody can take 'bad'"):
@@ -156,7 +158,7 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
 
 
 @pytest.mark.parametrize("junk", JUNK)
-async def test_details_that_cannot_be_read_cost_a_holder_its_place_and_nobody_else(
+async def test_unreadable_details_cost_only_their_own_holder_its_place(
     store: RedisStore, looker: Looker, junk: str | bytes
 ):
     leases = [await take(store, "pool", holder, limit=3) for holder in ("ann", "ben")]
@@ -270,9 +272,7 @@ async def test_a_definition_that_cannot_be_read_is_empty_and_reported(
 
 
 @pytest.mark.parametrize("score", ["1e300", "-inf", "inf", "1.5"])
-async def test_a_declaration_that_nobody_made_stops_no_timer(
-    store: RedisStore, looker: Looker, score: str
-):
+async def test_a_foreign_declaration_stops_no_timer(store: RedisStore, looker: Looker, score: str):
     record = await create(store)
     looker.redis.execute_command("ZADD", looker.timer("declared"), score, "sync")
     await look_at(store)
@@ -299,7 +299,7 @@ async def test_a_line_that_cannot_be_read_is_left_out_and_never_extended(
     looker.redis.hset(looker.timer("decisions"), "sync\x002", line)
     assert (await look_at(store)).latest is None
     await send(store, plan(record, lines=(tick_line("third", like="same"),)))
-    assert [one.body for one in await decisions(store, "sync")] == ["third", "first"]
+    assert [decision.body for decision in await decisions(store, "sync")] == ["third", "first"]
     assert [(report.kind, report.name) for report in store.damage] == [("decision", "sync")]
 
 
@@ -313,8 +313,8 @@ async def test_one_replica_that_cannot_be_read_keeps_no_other_from_beating(
     bad, good = await store.jobs.beat(["bad", "good"], ttl=10)
     assert bad is None
     assert good is not None
-    assert [one.id for one in await store.jobs.replicas()] == ["good"]
-    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "orphan")]
+    assert [replica.id for replica in await store.jobs.replicas()] == ["good"]
+    assert [(job.id, job.why) for job in await stranded(store)] == [(id_of(1), "orphan")]
 
 
 @pytest.mark.parametrize("ttl", ["junk", -1, 1e300, None])
@@ -336,6 +336,6 @@ async def test_a_job_that_was_set_aside_frees_its_unique_key(store: RedisStore, 
     await insert(store, new(1, unique=Unique(key="welcome")))
     looker.redis.hset(looker.job("fixed"), id_of(1), "junk")
     assert await claim_ids(store) == []
-    assert [(one.id, one.why) for one in await stranded(store)] == [(id_of(1), "unreadable")]
+    assert [(job.id, job.why) for job in await stranded(store)] == [(id_of(1), "unreadable")]
     await insert(store, new(2, unique=Unique(key="welcome")))
     assert await claim_ids(store) == [id_of(2)]

@@ -82,14 +82,14 @@ async def test_jobs_are_claimed_noted_and_settled(full: Full):
     await insert(full.store, *(new(number, timeout=5) for number in range(4)))
     await join(full.store, "ann")
     full.fill()
-    one, two, three, four = await claim(full.store)
+    first, second, third, fourth = await claim(full.store)
     assert await claim(full.store) == []
-    note = Note(id=one.id, fence=one.fence, progress=0.5, message="m", checkpoint=bytes(50_000))
+    note = Note(id=first.id, fence=first.fence, progress=0.5, message="m", checkpoint=bytes(50_000))
     assert await full.store.jobs.note([note]) == [True]
-    assert await settle(full.store, one, "succeeded", result=bytes(50_000)) == "settled"
-    assert await settle(full.store, two, "retry", error=b"e") == "settled"
-    assert await settle(full.store, three, "failed", error=b"e") == "settled"
-    assert await settle(full.store, four, "handed back", history=b"h") == "settled"
+    assert await settle(full.store, first, "succeeded", result=bytes(50_000)) == "settled"
+    assert await settle(full.store, second, "retry", error=b"e") == "settled"
+    assert await settle(full.store, third, "failed", error=b"e") == "settled"
+    assert await settle(full.store, fourth, "handed back", history=b"h") == "settled"
     expected = ["succeeded", "waiting", "failed", "waiting"]
     assert await states(full.store, 0, 1, 2, 3) == expected
     assert (await look(full.store, 0)).checkpoint == bytes(50_000)
@@ -115,7 +115,10 @@ async def test_workers_beat_and_leave_and_the_dead_are_recovered(full: Full):
     assert ben is not None
     full.clock.shift(10)
     recovered = await recover(full.store, delays=AT_ONCE, grace=0)
-    assert {one.id: one.state for one in recovered} == {id_of(1): "waiting", id_of(2): "waiting"}
+    assert {recovery.id: recovery.state for recovery in recovered} == {
+        id_of(1): "waiting",
+        id_of(2): "waiting",
+    }
     assert set(await claim_ids(full.store, "eve", limit=1)) == {id_of(1)}
     assert await leave(full.store, "eve") == [id_of(1)]
     await join(full.store, "ida")
@@ -184,11 +187,11 @@ async def test_semaphores_and_lines_go_on(full: Full):
 
 async def test_timers_tick_and_are_declared_rewritten_and_deleted(full: Full):
     await join(full.store, "ann", ttl=100)
-    known = await create(full.store)
+    record = await create(full.store)
     full.clock.shift(60)
     full.fill()
     moved = (Write("sync", "moved", "ruler"),)
-    ticked = plan_run(known, start_on="ann", writes=moved, declares=True, run_line=tick_line())
+    ticked = plan_run(record, start_on="ann", writes=moved, declares=True, run_line=tick_line())
     assert (await send(full.store, ticked)).outcome == "done"
     assert (await look_at(full.store)).latest is not None
     other = await rewrite(full.store, await create(full.store, "other"), definition="larger")
@@ -208,7 +211,7 @@ async def test_sleeping_workers_are_woken(full: Full):
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("message", "kind"),
     [
         ("MISCONF Errors writing to the AOF file: No space left on device", StoreFull),
         ("MISCONF Errors writing to the AOF file: Input/output error", StoreUnavailable),
@@ -217,8 +220,8 @@ async def test_sleeping_workers_are_woken(full: Full):
         ("ERR Error running script (call to f_0): @user_script:1: -OOM command not", StoreFull),
     ],
 )
-def test_a_full_disk_is_told_from_a_broken_one(said: str, kind: type[StoreUnavailable]):
-    fault = Address("redis://host:6379/0").fault(redis.ResponseError(said))
+def test_a_full_disk_is_distinguished_from_a_broken_one(message: str, kind: type[StoreUnavailable]):
+    fault = Address("redis://host:6379/0").fault(redis.ResponseError(message))
     assert type(fault) is kind
 
 

@@ -1,4 +1,4 @@
-"""What only concerns jobs on the Redis store: its scripts, its keys, its bells."""
+"""Jobs on the Redis store alone: its scripts, its keys, its bells."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +34,7 @@ from tests.rig.endings import bury, leave, recover
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.redis.inside import Looker, Open, stores_of
 
 HOUR = 3600.0
@@ -55,7 +55,7 @@ def looker(valkey_server: Endpoint, namespace: str) -> Looker:
 
 @pytest.fixture
 def private(private_valkey: PrivateValkey, namespace: str) -> tuple[Valkey, Looker]:
-    """A server that nobody else talks to, and a look at it."""
+    """A server without other clients, and a look at it."""
     server = private_valkey()
     return server, Looker(server, namespace)
 
@@ -108,7 +108,10 @@ async def test_a_replica_that_died_leaves_nothing_behind(
     await store.jobs.cancel([id_of(2)])
     clock.shift(HOUR)
     lost = await recover(store, delays=(), grace=0)
-    assert {one.id: one.state for one in lost} == {id_of(1): "failed", id_of(2): "cancelled"}
+    assert {recovery.id: recovery.state for recovery in lost} == {
+        id_of(1): "failed",
+        id_of(2): "cancelled",
+    }
     assert await prune_jobs(store) == 2
     assert looker.key_names() == before
 
@@ -126,7 +129,7 @@ async def test_unique_keys_of_finished_jobs_are_forgotten_though_others_are_stil
     clock.shift(10)
     await prune_jobs(store)
     assert looker.redis.hlen(looker.job("unique")) == 300
-    await store.jobs.cancel([one.id for one in live])
+    await store.jobs.cancel([job.id for job in live])
     assert looker.redis.hlen(looker.job("unique")) == 0
 
 
@@ -170,9 +173,9 @@ async def test_no_call_does_more_because_many_jobs_have_finished_or_are_not_due(
     async def work() -> dict[str, int]:
         looker.commands()
         await insert(store, new(1, priority=9), new(2, priority=9, timeout=1))
-        one, two = await claim(store, limit=10)
-        await settle(store, one, "succeeded")
-        await settle(store, two, "retry")
+        first, second = await claim(store, limit=10)
+        await settle(store, first, "succeeded")
+        await settle(store, second, "retry")
         await store.jobs.beat(["ann"], ttl=WEEK)
         assert await claim_ids(store, limit=1) == [id_of(2)]
         clock.shift(2)
@@ -311,7 +314,7 @@ async def test_a_first_loss_is_recorded_as_any_other(
 
 
 @pytest.mark.parametrize("record", ["no record at all, for sure", "", "\x01", "\xff" * 99])
-async def test_what_cannot_be_read_is_set_aside_by_recover(
+async def test_recover_sets_unreadable_jobs_aside(
     open_store: Open, valkey_server: Endpoint, looker: Looker, record: str
 ):
     clock = ManualClock()
@@ -327,14 +330,14 @@ async def test_what_cannot_be_read_is_set_aside_by_recover(
     ]
     assert await store.jobs.get([id_of(2)]) == [None]
     assert looker.redis.hkeys(looker.job("broken")) == [id_of(2)]
-    assert [(one.waiting, one.running) for one in await store.jobs.counts()] == [(2, 0)]
+    assert [(count.waiting, count.running) for count in await store.jobs.counts()] == [(2, 0)]
     await store.jobs.cancel([id_of(1), id_of(3)])
     clock.shift(WEEK)
     assert await prune_jobs(store) == 2
     assert looker.key_names() == before
 
 
-async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well(
+async def test_recover_sets_unreadable_jobs_past_their_deadline_aside(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     clock = ManualClock()
@@ -342,16 +345,18 @@ async def test_what_cannot_be_read_and_is_past_its_deadline_is_set_aside_as_well
     await start(store, new(1, timeout=1), new(2, timeout=1))
     looker.spoil(1)
     clock.shift(2)
-    assert {one.id: one.state for one in await recover(store, delays=AT_ONCE, grace=0)} == {
+    assert {
+        recovery.id: recovery.state for recovery in await recover(store, delays=AT_ONCE, grace=0)
+    } == {
         id_of(1): None,
         id_of(2): "waiting",
     }
     assert await recover(store, delays=AT_ONCE, grace=0) == []
     assert await leave(store, "ann") == [id_of(1)]
-    assert [(one.waiting, one.running) for one in await store.jobs.counts()] == [(1, 0)]
+    assert [(count.waiting, count.running) for count in await store.jobs.counts()] == [(1, 0)]
 
 
-async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
+async def test_entries_without_a_job_block_no_other(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     clock = ManualClock()
@@ -367,7 +372,7 @@ async def test_entries_that_nothing_stands_behind_are_in_nobodys_way(
     assert await claim_ids(store, "ben") == [id_of(1), id_of(2)]
 
 
-async def test_what_cannot_be_read_does_not_keep_others_from_being_claimed(
+async def test_an_unreadable_job_does_not_block_claims_of_others(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store = await open_store(valkey_server.url)
@@ -392,7 +397,7 @@ async def lookup(store: RedisStore, number: int) -> Any:
 # Wake-ups.
 
 
-async def test_only_the_first_job_after_somebody_went_to_sleep_is_told(
+async def test_only_the_first_job_after_a_worker_went_to_sleep_notifies(
     open_store: Open, private: tuple[Valkey, Looker]
 ):
     server, looker = private
@@ -430,13 +435,13 @@ async def test_one_watch_is_woken_again_and_again(open_store: Open, valkey_serve
 async def test_watchers_that_died_do_not_swallow_the_wake_ups_of_others(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
-    store, one, two = [await open_store(valkey_server.url) for _ in range(3)]
-    looker.redis.hset(looker.job("sleeping"), "default", "1")  # left by somebody who is gone
-    async with one.watch(("queue", "default")) as first:
+    store, first_store, second_store = [await open_store(valkey_server.url) for _ in range(3)]
+    looker.redis.hset(looker.job("sleeping"), "default", "1")  # left by a worker that is gone
+    async with first_store.watch(("queue", "default")) as first:
         await insert(store, new(1))
         assert await first.wait(SIZE.patience)
-        async with two.watch(("queue", "default")) as second:
-            await one.close()
+        async with second_store.watch(("queue", "default")) as second:
+            await first_store.close()
             await insert(store, new(2))
             assert await second.wait(SIZE.patience)
             await insert(store, new(3))
@@ -460,7 +465,7 @@ async def test_after_a_lost_connection_the_flag_is_back_before_anybody_looks(
         assert await watch.wait(SIZE.patience)
 
 
-async def test_a_bell_is_heard_only_while_somebody_watches(
+async def test_a_bell_is_heard_only_while_a_watcher_listens(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store, watcher = await open_store(valkey_server.url), await open_store(valkey_server.url)
@@ -473,7 +478,7 @@ async def test_a_bell_is_heard_only_while_somebody_watches(
             await store.jobs.cancel([id_of(2)])
             await store.jobs.cancel([id_of(1)])
             assert await watch.wait(SIZE.patience)
-        await store.jobs.requeue([id_of(1), id_of(2)])  # nobody wants to know
+        await store.jobs.requeue([id_of(1), id_of(2)])  # no worker waits
         await wait_until_async(lambda: looker.listeners("job") == 0, SIZE.patience)
 
 
@@ -578,11 +583,11 @@ async def test_all_that_runs_is_found_though_many_replicas_run_jobs(open_store, 
         claimed = await store.jobs.claim(f"r{number}", 1, ["default"], 1 if number else 100)
         running |= {job.id for job in claimed.jobs}
     assert len(running) == 149
-    found, cursor = [], None
+    ids, cursor = [], None
     while True:
         page = await store.jobs.find(state="running", limit=200, cursor=cursor)
-        found += [job.id for job in page.jobs]
+        ids += [job.id for job in page.jobs]
         cursor = page.cursor
         if cursor is None:
             break
-    assert found == sorted(running, reverse=True)
+    assert ids == sorted(running, reverse=True)

@@ -32,7 +32,7 @@ class Listening(Exchange):
         patch.setattr("tenure.stores.redis.listener.dial", self.dial)
         self.clock, self._twin = ManualClock(), ManualClock()
         self.watchers = Watchers(self.clock)
-        self.asked: list[tuple[list[str], bool]] = []
+        self.questions: list[tuple[list[str], bool]] = []
         self.ear = Listener(
             Address("redis://host"),
             channel="own",
@@ -45,7 +45,7 @@ class Listening(Exchange):
 
     def ask_again(self, queues: Any) -> None:
         is_early = not any(event.is_set() for event in self.woken.values())
-        self.asked.append((sorted(queues), is_early))
+        self.questions.append((sorted(queues), is_early))
 
     @asynccontextmanager
     async def watching(self, *topics: Topic) -> Any:
@@ -86,7 +86,7 @@ def stack() -> Any:
 
 
 @in_virtual_time
-async def test_what_arrives_rings_who_watches_it(stack: ExitStack):
+async def test_a_message_wakes_its_watchers(stack: ExitStack):
     it = Listening(stack)
     async with it.watching(("lease", "ann"), ("lease", "ben")):
         assert it.cable.commands[0] == [b"SUBSCRIBE", OWN]
@@ -95,7 +95,7 @@ async def test_what_arrives_rings_who_watches_it(stack: ExitStack):
         it.cable.reply([b"message", OWN, b"lease ann"], [b"message", OWN, b"lease ben"])
         assert it.rung == {"ann", "ben"}
         await it.ear.listen({"lease"})
-        assert (now(), len(it.dials), it.asked) == (0, 1, [])
+        assert (now(), len(it.dials), it.questions) == (0, 1, [])
     await it.close()
 
 
@@ -106,12 +106,12 @@ async def test_each_kind_has_a_channel_for_all_of_the_namespace(stack: ExitStack
         channels = it.cable.commands[0][1:]
         assert (channels[0], set(channels)) == (OWN, {OWN, b"bell:job", b"bell:queue"})
         it.cable.reply([b"message", b"bell:job", b"b\0c"])
-        assert (it.rung, it.asked) == ({"b"}, [])
+        assert (it.rung, it.questions) == ({"b"}, [])
         it.cable.reply([b"message", b"bell:job", b"a\0b"])
         assert it.rung == {"a", "b"}
         it.cable.reply([b"message", b"bell:queue", b"b\0a"])
         # The flag must be back before the workers look.
-        assert (it.rung, it.asked) == ({"a"}, [(["a"], True)])
+        assert (it.rung, it.questions) == ({"a"}, [(["a"], True)])
     await it.close()
 
 
@@ -207,8 +207,8 @@ async def test_a_connection_that_takes_long_is_not_waited_for_and_wakes_all_when
     async with it.watching(("queue", "q"), ("job", "j")):
         it.gate.set()
         await settle()
-        # The flags of queues are back before anybody is woken.
-        assert (it.asked, it.rung) == ([(["q"], True)], {"q", "j"})
+        # The flags of queues are back before any waiter is woken.
+        assert (it.questions, it.rung) == ([(["q"], True)], {"q", "j"})
     await it.close()
 
 
@@ -239,8 +239,8 @@ async def test_failed_attempts_are_repeated_after_longer_pauses(
         await asyncio.sleep(0.02)
         assert it.rung == {"ann"}  # wake-ups may have been missed
     assert it.dials == pytest.approx(instants)
-    [said] = caplog.messages
-    assert str(error).rpartition(" ")[2] in said
+    [message] = caplog.messages
+    assert str(error).rpartition(" ")[2] in message
     await it.close()
 
 
@@ -295,7 +295,7 @@ async def test_a_lost_connection_is_replaced_and_all_are_woken(stack: ExitStack)
         await settle()
         for number in range(1, 4):
             assert (len(it.cables), it.rung) == (number, {"a", "q"})
-            assert it.asked == [(["q"], True)] * number
+            assert it.questions == [(["q"], True)] * number
             it.cable.break_off()
             await settle()
             await it.ear.listen({"replica"})  # is subscribed with the next connection

@@ -37,7 +37,7 @@ class Network:
         answer = self.answers[place]
         return answer(words) if callable(answer) else answer
 
-    def asked(self, command: str) -> list[Place]:
+    def places_asked(self, command: str) -> list[Place]:
         return [place for place, words in self.heard if words[0] == command]
 
 
@@ -87,7 +87,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
 
 
 A, B, C = Place("a", 26379), Place("b", 26379), Place("c", 26379)
-ONE, TWO = Place("one", 1), Place("two", 2)
+FIRST, SECOND = Place("one", 1), Place("two", 2)
 
 
 def points_to(place: Place) -> list[bytes]:
@@ -150,8 +150,8 @@ def test_the_log_in_of_a_sentinel(options: str, login: tuple[str | None, str | N
     address = address_of(f"redis+sentinel://ann:secret@a/shop{options}", TAG)
     assert isinstance(address, Group)
     [(_, sentinel)] = address._sentinels
-    found = sentinel._options()
-    assert (found.get("username") or None, found.get("password") or None) == login
+    login_options = sentinel._options()
+    assert (login_options.get("username") or None, login_options.get("password") or None) == login
 
 
 def test_the_parts_of_a_cluster_url():
@@ -172,10 +172,10 @@ def test_a_place_is_shown_as_in_a_url():
 @in_virtual_time
 async def test_each_search_asks_the_next_sentinel(network: Network):
     address = group()
-    network.answers = dict.fromkeys((A, B, C, ONE), points_to(ONE))
+    network.answers = dict.fromkeys((A, B, C, FIRST), points_to(FIRST))
     for _ in range(4):
-        assert await place_of(address) == ONE
-    assert network.asked("SENTINEL") == [A, B, C, A]
+        assert await place_of(address) == FIRST
+    assert network.places_asked("SENTINEL") == [A, B, C, A]
     assert network.heard[0] == (A, ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop"))
 
 
@@ -185,10 +185,10 @@ async def test_each_search_asks_the_next_sentinel(network: Network):
 @in_virtual_time
 async def test_a_sentinel_without_an_answer_is_passed_over(network: Network, answer: Any):
     address = group()
-    network.answers = {A: answer, B: answer, C: points_to(ONE), ONE: ""}
+    network.answers = {A: answer, B: answer, C: points_to(FIRST), FIRST: ""}
     if answer == "away":
         del network.answers[A], network.answers[B]
-    assert await place_of(address) == ONE
+    assert await place_of(address) == FIRST
     # Each that is silent costs a quarter of the time for a connection.
     assert now() == (2 * 5 / 4 if answer is SILENCE else 0)
 
@@ -205,7 +205,7 @@ async def test_a_sentinel_without_an_answer_is_passed_over(network: Network, ans
     ],
 )
 @in_virtual_time
-async def test_if_no_sentinel_answers_the_worst_reason_is_told(
+async def test_without_an_answer_of_a_sentinel_the_worst_reason_is_reported(
     network: Network, answers: list[Any], expected: str
 ):
     network.answers = dict(zip((A, B, C), answers, strict=False))
@@ -219,7 +219,7 @@ async def test_if_no_sentinel_answers_the_worst_reason_is_told(
 async def test_only_a_server_that_says_so_is_the_primary(
     network: Network, monkeypatch: pytest.MonkeyPatch, hello: Any
 ):
-    network.answers = {A: points_to(ONE), ONE: ""}
+    network.answers = {A: points_to(FIRST), FIRST: ""}
     of = network.of
     monkeypatch.setattr(network, "of", lambda place, w: hello if w == ("HELLO",) else of(place, w))
     address = group()
@@ -240,7 +240,13 @@ def opened(address: Group | Cluster) -> Cable:
 @in_virtual_time
 async def test_another_primary_ends_the_connections_to_the_old_one(network: Network):
     address = group()
-    network.answers = {A: points_to(ONE), B: points_to(ONE), C: points_to(TWO), ONE: "", TWO: ""}
+    network.answers = {
+        A: points_to(FIRST),
+        B: points_to(FIRST),
+        C: points_to(SECOND),
+        FIRST: "",
+        SECOND: "",
+    }
     await place_of(address)
     cables = [opened(address) for _ in range(2)]
     await place_of(address)
@@ -252,19 +258,20 @@ async def test_another_primary_ends_the_connections_to_the_old_one(network: Netw
 
 
 @pytest.mark.parametrize(
-    ("answers", "leaves"), [((ONE, ONE, ONE), False), ((ONE, ONE, TWO), False), ((TWO, TWO), True)]
+    ("answers", "leaves"),
+    [((FIRST, FIRST, FIRST), False), ((FIRST, FIRST, SECOND), False), ((SECOND, SECOND), True)],
 )
 @in_virtual_time
 async def test_a_primary_is_left_if_two_sentinels_in_a_row_name_another(
     network: Network, answers: tuple[Place, ...], leaves: bool
 ):
     address = group()
-    network.answers = dict.fromkeys((A, B, C, ONE), points_to(ONE))
+    network.answers = dict.fromkeys((A, B, C, FIRST), points_to(FIRST))
     await place_of(address)
     cables = [opened(address), opened(address)]
     network.answers |= dict(zip((A, B, C), map(points_to, answers), strict=False))
     await asyncio.sleep(LOOK_EVERY - 0.1)
-    assert len(network.asked("SENTINEL")) == 1
+    assert len(network.places_asked("SENTINEL")) == 1
     await asyncio.sleep(5 * LOOK_EVERY)
     for cable in cables:
         assert (cable.reason is not None) is leaves
@@ -277,23 +284,23 @@ async def test_a_primary_is_left_if_two_sentinels_in_a_row_name_another(
 @in_virtual_time
 async def test_sentinels_are_asked_as_long_as_a_connection_is_open(network: Network):
     address = group()
-    network.answers = dict.fromkeys((A, B, C, ONE), points_to(ONE))
+    network.answers = dict.fromkeys((A, B, C, FIRST), points_to(FIRST))
     await place_of(address)
     first, second = opened(address), opened(address)
     await asyncio.sleep(1.5 * LOOK_EVERY)
-    assert len(network.asked("SENTINEL")) == 2
+    assert len(network.places_asked("SENTINEL")) == 2
     network.answers.clear()  # an outage of all of them ends nothing
     await asyncio.sleep(LOOK_EVERY)
-    network.answers = dict.fromkeys((A, B, C, ONE), points_to(ONE))
+    network.answers = dict.fromkeys((A, B, C, FIRST), points_to(FIRST))
     first.break_off()
     await asyncio.sleep(LOOK_EVERY)
-    assert len(network.asked("SENTINEL")) == 3
+    assert len(network.places_asked("SENTINEL")) == 3
     second.break_off()
     await asyncio.sleep(5 * LOOK_EVERY)
-    assert len(network.asked("SENTINEL")) == 3
+    assert len(network.places_asked("SENTINEL")) == 3
     third = opened(address)
     await asyncio.sleep(1.5 * LOOK_EVERY)
-    assert len(network.asked("SENTINEL")) == 4
+    assert len(network.places_asked("SENTINEL")) == 4
     third.break_off()
     await settle()
 
@@ -316,7 +323,7 @@ def slots(*ranges: tuple[int, int, list[Any]]) -> list[Any]:
 async def test_the_owner_of_the_slot_is_the_primary(network: Network, before: int, after: int):
     address = Cluster(NODES, TAG)
     slot = address.slot
-    network.answers[ONE] = slots(
+    network.answers[FIRST] = slots(
         (0, slot - before - 1, [(b"low", 7)]),
         (slot - before, slot + after, [(b"right", 8), (b"replica", 9)]),
         (slot + after + 1, 16383, [(b"high", 7)]),
@@ -329,7 +336,7 @@ async def test_the_owner_of_the_slot_is_the_primary(network: Network, before: in
 @in_virtual_time
 async def test_a_node_without_a_host_is_at_the_host_that_was_asked(network: Network, host: Any):
     address = Cluster(NODES, TAG)
-    network.answers = {TWO: slots((0, 16383, [(host, 5)])), Place("two", 5): ""}
+    network.answers = {SECOND: slots((0, 16383, [(host, 5)])), Place("two", 5): ""}
     assert await place_of(address) == Place("two", 5)
 
 
@@ -345,14 +352,14 @@ async def test_a_node_without_a_host_is_at_the_host_that_was_asked(network: Netw
     ],
 )
 @in_virtual_time
-async def test_if_no_node_knows_the_worst_reason_is_told(
+async def test_without_an_answer_of_a_node_the_worst_reason_is_reported(
     network: Network, answer: Any, expected: str, is_misled: bool
 ):
-    network.answers = {ONE: exceptions.ConnectionError("reset"), TWO: answer}
+    network.answers = {FIRST: exceptions.ConnectionError("reset"), SECOND: answer}
     with pytest.raises(exceptions.RedisError, match=expected) as caught:
         await Cluster(NODES, TAG).reach()
     assert isinstance(caught.value, Misled) is is_misled
-    assert network.asked("CLUSTER") == [ONE, TWO]
+    assert network.places_asked("CLUSTER") == [FIRST, SECOND]
 
 
 @in_virtual_time
@@ -360,17 +367,17 @@ async def test_nodes_that_were_seen_are_asked_too_and_those_that_left_are_not(ne
     address = Cluster(NODES, TAG)
     new, late = Place("new", 3), Place("late", 4)
     everything = [(b"one", 1), (b"new", 3)]
-    network.answers = dict.fromkeys((ONE, TWO, new, late), slots((0, 16383, everything)))
+    network.answers = dict.fromkeys((FIRST, SECOND, new, late), slots((0, 16383, everything)))
     for _ in range(4):
         await place_of(address)
-    assert network.asked("CLUSTER") == [ONE, TWO, ONE, new]
+    assert network.places_asked("CLUSTER") == [FIRST, SECOND, FIRST, new]
     network.answers = dict.fromkeys(
-        (ONE, TWO, late), slots((0, 16383, [(b"one", 1), (b"late", 4)]))
+        (FIRST, SECOND, late), slots((0, 16383, [(b"one", 1), (b"late", 4)]))
     )
     network.heard.clear()
     for _ in range(5):
         await place_of(address)
-    assert set(network.asked("CLUSTER")) == {ONE, TWO, late}
+    assert set(network.places_asked("CLUSTER")) == {FIRST, SECOND, late}
 
 
 # What the doctor is told.
@@ -417,7 +424,7 @@ async def test_a_group_is_counted(
 )
 @in_virtual_time
 async def test_a_cluster_is_counted(network: Network, owners: Any, level: str, detail: str):
-    network.answers = {ONE: slots((0, 16383, owners))}
+    network.answers = {FIRST: slots((0, 16383, owners))}
     finding = await Cluster(NODES, TAG).census()
     assert finding.level == level
     assert detail in finding.detail

@@ -36,12 +36,12 @@ def encodings_of(part: str) -> list[str]:
 
 def pieces(values: bytes) -> list[bytes]:
     """Split values that stand one after the other."""
-    found = []
+    parts = []
     while values:
         size = next(n for n in range(1, len(values) + 1) if _is_whole(values[:n]))
-        found.append(values[:size])
+        parts.append(values[:size])
         values = values[size:]
-    return found
+    return parts
 
 
 def _is_whole(value: bytes) -> bool:
@@ -105,9 +105,9 @@ async def test_scripts_pack_what_changes_as_the_table_says(
         looker.redis.connection_pool.connection_kwargs["decode_responses"] = False
         looker.redis.connection_pool.reset()
         record, fixed = (looker.redis.hget(looker.job(key), id_of(1)) for key in ("state", "fixed"))
-        found = pieces(record)
+        parts = pieces(record)
         encodings = [each for part in ("head", "middle", "end") for each in encodings_of(part)]
-        assert len(found) == len(encodings)
-        assert all(map(is_encoded, found, encodings))
-        assert msgspec.msgpack.decode(found[0]) == len(b"".join(found[: len(encodings_of("head"))]))
+        assert len(parts) == len(encodings)
+        assert all(map(is_encoded, parts, encodings))
+        assert msgspec.msgpack.decode(parts[0]) == len(b"".join(parts[: len(encodings_of("head"))]))
         assert [read_job(record, fixed)] == await store.jobs.get([id_of(1)])

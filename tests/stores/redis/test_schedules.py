@@ -1,4 +1,4 @@
-"""What only concerns schedules on the Redis store: its scripts, its keys, its rights."""
+"""Schedules on the Redis store alone: its scripts, its keys, its rights."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable
@@ -59,7 +59,7 @@ def looker(valkey_server: Endpoint, namespace: str) -> Looker:
 
 @pytest.fixture
 def private(private_valkey: PrivateValkey, namespace: str) -> tuple[Valkey, Looker]:
-    """A server that nobody else talks to, and a look at it."""
+    """A server without other clients, and a look at it."""
     server = private_valkey()
     return server, Looker(server, namespace)
 
@@ -95,9 +95,9 @@ async def test_schedules_that_are_over_leave_nothing_behind(
         clock.shift(1)
         job = {"tags": ("t",), "timeout": 5.0} if number else {}
         line = tick_line(how, like=how if number < 2 else "same")
-        one = await run(store, sync, start_on="ann", job=job, run_line=line)
-        await settle(store, one, how)
-    await store.jobs.cancel([one.id for one in (await store.jobs.find(state="waiting")).jobs])
+        made = await run(store, sync, start_on="ann", job=job, run_line=line)
+        await settle(store, made, how)
+    await store.jobs.cancel([job.id for job in (await store.jobs.find(state="waiting")).jobs])
     await leave(store, "ann")
     clock.shift(60)
     assert await prune_jobs(store) == 4
@@ -108,7 +108,7 @@ async def test_schedules_that_are_over_leave_nothing_behind(
     assert looker.key_names() == before
 
 
-async def test_what_a_damaged_record_left_goes_with_the_schedule(
+async def test_leftovers_of_a_damaged_record_go_with_the_schedule(
     open_store: Open, valkey_server: Endpoint, looker: Looker
 ):
     store = await open_store(valkey_server.url)
@@ -253,8 +253,8 @@ async def test_a_look_at_many_schedules_examines_a_bounded_number_of_runs(
         looker.redis.zadd(looker.job("live"), {f"{name}\0{id_}\0default": 0 for id_ in ids})
     looker.redis.zadd(looker.job("live"), {f"{few}\0{id_}\0default": 0 for id_ in ids[:10]})
     looker.commands()
-    found = (await store.schedules.read()).records
-    assert [one.live for one in found] == [9] + [500] * 30  # only few of them are looked at
+    records = (await store.schedules.read()).records
+    assert [record.live for record in records] == [9] + [500] * 30  # only few of them are looked at
     assert looker.commands()["zmscore"] == 1
 
 
@@ -320,9 +320,9 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
     await fill(store, await create(store, "other"), 2000)
     claimed = 0
     for number in range(1, 6):
-        some = await store.jobs.claim("ann", number, [TIMERS_QUEUE], BATCH_MAX)
-        assert some is not None
-        claimed += len(some.jobs)
+        batch = await store.jobs.claim("ann", number, [TIMERS_QUEUE], BATCH_MAX)
+        assert batch is not None
+        claimed += len(batch.jobs)
     assert claimed == 1000
     names = [f"timer {number}" for number in range(BATCH_MAX)]
     took: dict[str, list[float]] = defaultdict(list)
@@ -349,10 +349,12 @@ async def test_no_call_keeps_the_server_long_among_many_runs(
         records = (await measure("schedules", store.schedules.read())).records
         timers = [record for record in records if record.name in names]
         line = tick_line()
-        ticks = [plan_run(one, start_on="ann", rooms=(Room(1),), run_line=line) for one in timers]
+        ticks = [
+            plan_run(record, start_on="ann", rooms=(Room(1),), run_line=line) for record in timers
+        ]
         answers = await measure("tick", store.schedules.commit(ticks))
         assert {answer.outcome for answer in answers} == {"done"}
-        gone = [plan(one, writes=(Write(one.name, None),)) for one in timers]
+        gone = [plan(record, writes=(Write(record.name, None),)) for record in timers]
         await measure("delete", store.schedules.commit(gone))
         assert await settle_all(store, [answer.run for answer in answers if answer.run])
     unit = median(took.pop("unit"))
@@ -389,10 +391,10 @@ async def test_the_place_of_a_run_that_was_set_aside_is_free(
     assert (await look_at(store)).live == 0
     assert looker.redis.zrange(live, 0, -1) == []
     leave_it()
-    one = await run(store, record, rooms=(Room(1),))
+    held = await run(store, record, rooms=(Room(1),))
     leave_it()
-    assert (await send(store, plan_run(record, rooms=(Room(1),)))).blocking == (one.id,)
-    await store.jobs.cancel([one.id])
+    assert (await send(store, plan_run(record, rooms=(Room(1),)))).blocking == (held.id,)
+    await store.jobs.cancel([held.id])
     leave_it()
     gone = plan(record, writes=(Write("sync", None),), rooms=(Room(1),))
     assert (await send(store, gone)).outcome == "done"

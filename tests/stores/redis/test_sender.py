@@ -111,7 +111,7 @@ async def test_a_cancelled_caller_takes_back_what_is_not_sent_and_drops_its_repl
 
 
 @in_virtual_time
-async def test_if_all_that_waited_was_taken_back_the_next_command_goes_at_once(stack: ExitStack):
+async def test_after_all_waiting_commands_were_cancelled_the_next_goes_at_once(stack: ExitStack):
     it = Sending(stack)
     await it.connect()
     it.sender.send("A")
@@ -234,7 +234,7 @@ async def test_a_call_cancelled_before_its_script_is_loaded_is_not_sent_again(st
 
 
 @in_virtual_time
-async def test_what_a_server_refuses_goes_to_the_next_primary_in_order(stack: ExitStack):
+async def test_refused_commands_go_to_the_next_primary_in_order(stack: ExitStack):
     it = Sending(stack, moves=True)
     await it.connect()
     it.sender.send("A")
@@ -258,7 +258,7 @@ async def test_what_a_server_refuses_goes_to_the_next_primary_in_order(stack: Ex
 
 
 @in_virtual_time
-async def test_after_three_servers_have_refused_the_caller_is_told(stack: ExitStack):
+async def test_after_three_refusals_the_caller_gets_the_error(stack: ExitStack):
     it = Sending(stack, moves=True)
     call = it.sender.send("A")
     for number in range(1, 4):
@@ -319,7 +319,7 @@ async def test_a_server_that_cannot_move_is_believed(stack: ExitStack):
 
 
 @in_virtual_time
-async def test_a_server_that_cannot_be_reached_fails_who_waits_and_is_tried_again(
+async def test_an_unreachable_server_fails_waiting_callers_and_is_tried_again(
     stack: ExitStack,
 ):
     it = Sending(stack)
@@ -335,7 +335,7 @@ async def test_a_server_that_cannot_be_reached_fails_who_waits_and_is_tried_agai
 
 
 @in_virtual_time
-async def test_a_lost_connection_fails_who_waits_for_it_alone(stack: ExitStack):
+async def test_a_lost_connection_fails_only_its_own_callers(stack: ExitStack):
     it = Sending(stack)
     await it.connect()
     calls = [it.sender.send(word) for word in "AB"]
@@ -386,7 +386,7 @@ async def test_closing_fails_every_call(stack: ExitStack):
 
 
 @in_virtual_time
-async def test_closing_during_a_connect_fails_who_waits(stack: ExitStack):
+async def test_closing_during_a_connect_fails_waiting_callers(stack: ExitStack):
     it = Sending(stack)
     it.gate.clear()
     call = it.sender.send("A")

@@ -1,4 +1,4 @@
-"""What only concerns the Redis store: its connections, its scripts, what it leaves behind."""
+"""The Redis store alone: its connections, its scripts, its leftovers."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from tests.contract.job_calls import insert, new
 from tests.rig.fixtures import Endpoint, PrivateValkey, ProxyTo
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.redis.inside import Looker
 
 Open = Callable[..., Awaitable[RedisStore]]
@@ -130,13 +130,16 @@ async def test_leases_that_one_key_still_tells_of_keep_their_places(
     await be_refused(store, "key", "ben", limit=2, waiting=30)
     lose(valkey_server, namespace, *lost)
     assert 0 < (await be_refused(store, "key", "cid", limit=2, waiting=3)).retry_in <= 60
-    assert sorted(one.holder for one in await store.leases.find() if not one.waiting) == ["a", "b"]
+    assert sorted(lease.holder for lease in await store.leases.find() if not lease.waiting) == [
+        "a",
+        "b",
+    ]
     renewed = await store.leases.renew(held)
-    assert renewed == [("info" not in lost)] * 2  # without its fence, nobody can be sure
+    assert renewed == [("info" not in lost)] * 2  # without its fence, the store cannot be sure
     await store.leases.release([Lease(key="key", holder="cid"), Lease(key="key", holder="ben")])
     clock.shift(60)
     after = [await take(store, "key", holder, limit=2) for holder in "cd"]
-    assert min(one.fence for one in after) > max(one.fence for one in held)
+    assert min(lease.fence for lease in after) > max(lease.fence for lease in held)
     await store.leases.release(after)
     assert keys_of(valkey_server, namespace) == {"format", "fence"}
 
@@ -159,7 +162,7 @@ async def test_leases_that_no_key_tells_of_have_ended(
         lose(valkey_server, namespace, "places", "info", "patience")
         assert await use() == answer
         again = [await take(store, "key", holder, limit=2) for holder in "ab"]
-        assert min(one.fence for one in again) > max(one.fence for one in held)
+        assert min(lease.fence for lease in again) > max(lease.fence for lease in held)
         held = again
         await be_refused(store, "key", "ben", limit=2, waiting=waiting)
     lose(valkey_server, namespace, "places", "info", "patience")
@@ -176,7 +179,7 @@ async def test_a_holder_whose_fence_got_lost_gets_a_new_one(
     lose(valkey_server, namespace, "info")
     again = await take(store, "key", "a", limit=2)
     assert again.fence > held[-1].fence
-    assert {one.holder for one in await store.leases.find()} == {"a", *others}
+    assert {lease.holder for lease in await store.leases.find()} == {"a", *others}
     assert await store.leases.release([again]) == [True]
 
 
@@ -196,8 +199,8 @@ async def test_names_that_the_server_left_behind_are_collected(
     with client(valkey_server) as looker:
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440)))
         pruned = [await store.prune(idle=0, limit=200) for _ in range(4)]
-        assert [one.leases for one in pruned] == [200, 200, 40, 0]
-        assert [one.more for one in pruned] == [True, True, False, False]
+        assert [batch.leases for batch in pruned] == [200, 200, 40, 0]
+        assert [batch.more for batch in pruned] == [True, True, False, False]
         assert looker.zcard(f"{tag}names") == 11
         looker.delete(*(f"{tag}head:key-{number:03}" for number in range(440, 450)))
         assert [lease.holder for lease in await store.leases.find()] == ["ann"]
@@ -226,9 +229,9 @@ async def test_scripts_that_the_server_forgot_are_loaded_again_in_the_middle_of_
 ):
     store = await open_store(valkey_server.url)
     with client(valkey_server) as looker:
-        for round_ in range(5):
+        for batch in range(5):
             looker.script_flush()
-            names = [f"key-{round_}-{number}" for number in range(30)]
+            names = [f"key-{batch}-{number}" for number in range(30)]
             leases = await asyncio.gather(*(take(store, name, "ann") for name in names))
             assert {lease.key for lease in leases} == set(names)
             looker.script_flush()
@@ -268,10 +271,10 @@ async def test_a_call_cancelled_before_its_script_is_loaded_does_not_happen_any_
 async def test_more_leases_than_fit_into_one_script(open_store: Open, valkey_server: Endpoint):
     store = await open_store(valkey_server.url)
     leases = await asyncio.gather(*(take(store, f"key-{n:03}", "ann") for n in range(450)))
-    asked = [*leases, Lease(key="nobody", holder="ann", fence=1, ttl=5)]
-    assert await store.leases.renew(asked) == [True] * 450 + [False]
+    claims = [*leases, Lease(key="nobody", holder="ann", fence=1, ttl=5)]
+    assert await store.leases.renew(claims) == [True] * 450 + [False]
     assert [lease.key for lease in await store.leases.find()] == [lease.key for lease in leases]
-    assert await store.leases.release(asked) == [True] * 450 + [False]
+    assert await store.leases.release(claims) == [True] * 450 + [False]
 
 
 async def test_a_fleet_that_died_costs_few_commands(
@@ -280,14 +283,14 @@ async def test_a_fleet_that_died_costs_few_commands(
     server, clock = private_valkey(), ManualClock()
     store = await open_store(server.url, clock)
     fleet = [f"holder {number}" for number in range(2500)]
-    await asyncio.gather(*(take(store, "gpu", one, limit=3000, ttl=30) for one in fleet))
+    await asyncio.gather(*(take(store, "gpu", holder, limit=3000, ttl=30) for holder in fleet))
     outlives = await take(store, "gpu", "outlives", limit=3000, ttl=60)
     clock.shift(30)
     looker = Looker(server, namespace)
     looker.commands()
     await take(store, "gpu", "late", limit=3000)
     assert sum(looker.commands().values()) < 50
-    assert [one.holder for one in await store.leases.find()] == ["outlives", "late"]
+    assert [lease.holder for lease in await store.leases.find()] == ["outlives", "late"]
     assert await store.leases.release([outlives]) == [True]
 
 
@@ -298,23 +301,23 @@ async def test_a_list_looks_at_a_bounded_number_of_holders_in_one_script(
     store = await open_store(server.url, clock)
     few = [await take(store, "a few", f"few {number}", limit=5, ttl=60) for number in range(3)]
     fleet = [f"holder {number:04}" for number in range(3000)]
-    await asyncio.gather(*(take(store, "gpu", one, limit=3000, ttl=60) for one in fleet))
+    await asyncio.gather(*(take(store, "gpu", holder, limit=3000, ttl=60) for holder in fleet))
     line = [f"waiter {number}" for number in range(5)]
     for waiter in line:
         await be_refused(store, "gpu", waiter, limit=3000, waiting=60)
     more = [await take(store, "more", f"more {number}", limit=5, ttl=60) for number in range(2)]
     examined = count_examined(store, Looker(server, namespace), monkeypatch)
 
-    found = await store.leases.find(limit=10)
+    leases = await store.leases.find(limit=10)
     by_fence = sorted(
-        (one for one in await store.leases.find(limit=3003)), key=lambda one: one.fence
+        (lease for lease in await store.leases.find(limit=3003)), key=lambda lease: lease.fence
     )
-    assert [one.holder for one in found[:3]] == [one.holder for one in few]
-    assert [one.fence for one in found[3:]] == [one.fence for one in by_fence[3:10]]
+    assert [lease.holder for lease in leases[:3]] == [lease.holder for lease in few]
+    assert [lease.fence for lease in leases[3:]] == [lease.fence for lease in by_fence[3:10]]
     everything = await store.leases.find(limit=10_000)
-    assert [one.holder for one in everything[3:-2] if one.waiting] == line
-    assert {one.holder for one in everything[3:-7]} == set(fleet)
-    assert [one.holder for one in everything[-2:]] == [one.holder for one in more]
+    assert [lease.holder for lease in everything[3:-2] if lease.waiting] == line
+    assert {lease.holder for lease in everything[3:-7]} == set(fleet)
+    assert [lease.holder for lease in everything[-2:]] == [lease.holder for lease in more]
     assert len(examined) > 10
     assert max(examined) <= 1500  # 500 holders, and two or three commands for each
 
@@ -337,7 +340,7 @@ async def test_a_crowd_that_goes_while_it_is_listed(
         return reply
 
     monkeypatch.setattr(sender, "run", run_and_remove)
-    assert [one.holder for one in await store.leases.find()] == ["alone"]
+    assert [lease.holder for lease in await store.leases.find()] == ["alone"]
 
 
 async def test_a_search_looks_at_a_bounded_number_of_jobs_in_one_script(
@@ -352,11 +355,11 @@ async def test_a_search_looks_at_a_bounded_number_of_jobs_in_one_script(
     assert page.jobs == []
     assert page.cursor is not None
     assert max(examined) <= 250
-    found, cursor = 0, None
-    while found == 0 or cursor:
+    total, cursor = 0, None
+    while total == 0 or cursor:
         page = await store.jobs.find(limit=1000, cursor=cursor)
-        found, cursor = found + len(page.jobs), page.cursor
-    assert found == 4000
+        total, cursor = total + len(page.jobs), page.cursor
+    assert total == 4000
     assert max(examined) <= 1000
 
 
@@ -572,9 +575,9 @@ async def test_a_watch_that_cannot_listen_is_entered_and_hears_later(
     for _ in range(2):
         async with store.watch(("lease", "ben")) as watch:
             assert not await watch.wait(0.01)
-    [said] = [record.getMessage() for record in caplog.records]
-    assert "No wake-ups" in said
-    assert "cannot be reached" in said
+    [message] = [record.getMessage() for record in caplog.records]
+    assert "No wake-ups" in message
+    assert "cannot be reached" in message
     async with store.watch(("lease", "ben")) as watch:
         server.start()
         assert await watch.wait(SIZE.patience)  # for what may have been missed

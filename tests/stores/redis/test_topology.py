@@ -22,7 +22,7 @@ from tests.rig.fixtures import PrivateValkey
 from tests.rig.impostor import Answer, Impostor, impostor
 from tests.rig.servers import Valkey
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 Open = Callable[[str], Awaitable[RedisStore]]
 QUICK = "socket_timeout=0.5&socket_connect_timeout=1"
@@ -98,7 +98,7 @@ class Pointer:
 
 
 def sentinel_url(*sentinels: Impostor) -> str:
-    places = ",".join(f"127.0.0.1:{one.port}" for one in sentinels)
+    places = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in sentinels)
     return f"redis+sentinel://{places}/shop?{QUICK}"
 
 
@@ -108,7 +108,7 @@ async def keys_of(server: Valkey) -> int:
 
 
 def demote(server: Valkey, primary: Valkey) -> None:
-    """Make a replica of a primary, as a Sentinel does; those who are connected stay so."""
+    """Make a replica of a primary, as a Sentinel does; its clients stay connected."""
     with redis.Redis.from_url(server.url) as client:
         client.replicaof("127.0.0.1", str(primary.port))
 
@@ -141,7 +141,7 @@ async def test_a_demoted_primary_is_left_without_an_error(
         assert await keys_of(new) == 3
 
 
-async def test_what_is_refused_keeps_its_order_and_comes_once(
+async def test_refused_commands_keep_their_order_and_arrive_once(
     open_store: Open, private_valkey: PrivateValkey
 ):
     old, new = private_valkey(), private_valkey()
@@ -189,7 +189,7 @@ async def test_a_primary_that_was_replaced_unawares_is_left(
         store = await open_store(sentinel_url(sentinel))
         async with store.watch(("lease", "ben")) as watch:
             pointer.server = new
-            # It serves on and knows of nothing, and nobody asks it for anything.
+            # It serves on, unaware of the change, and no client asks it for anything.
             await wait_until_async(lambda: _is_at(store, new), SIZE.patience, "it is left")
             lease = await take(store, "key", "ann")
             assert await keys_of(new) > 0
@@ -216,12 +216,12 @@ async def test_one_sentinel_alone_is_not_believed(
     server, other = private_valkey(), private_valkey()
     pointers = [Pointer(server), Pointer(server), Pointer(server)]
     async with AsyncExitStack() as stack:
-        sentinels = [await stack.enter_async_context(impostor(one)) for one in pointers]
+        sentinels = [await stack.enter_async_context(impostor(pointer)) for pointer in pointers]
         store = await open_store(sentinel_url(*sentinels))
         pointers[1].server = other  # it is cut off, and remembers old times
         before = sentinels[1].times("SENTINEL")
-        asked = lambda: sentinels[1].times("SENTINEL") > before + 1  # noqa: E731 - short
-        await wait_until_async(asked, SIZE.patience, "the one was asked")
+        was_asked = lambda: sentinels[1].times("SENTINEL") > before + 1  # noqa: E731 - short
+        await wait_until_async(was_asked, SIZE.patience, "the one was asked")
         await take(store, "key", "ann")
         assert await keys_of(other) == 0
 
@@ -273,11 +273,11 @@ async def test_a_node_that_refuses_is_not_asked_for_ever(
     open_store: Open, refusal: str, tries: int
 ):
     node = Node(refusal)
-    async with impostor(node) as one:
-        node.port = one.port
+    async with impostor(node) as place:
+        node.port = place.port
         with pytest.raises(StoreUnavailable, match=r"cluster|another node"):
-            await open_store(f"redis+cluster://127.0.0.1:{one.port}?{QUICK}")
-        assert one.times("INFO") == tries
+            await open_store(f"redis+cluster://127.0.0.1:{place.port}?{QUICK}")
+        assert place.times("INFO") == tries
 
 
 async def test_a_namespace_is_found_wherever_its_slot_is(
@@ -304,14 +304,16 @@ def join(first: Valkey, second: Valkey, slot: int) -> list[str]:
     """Make a cluster of two, in which the first has the slot and the second all others."""
     ids = [command(node, "CLUSTER", "MYID") for node in (first, second)]
     command(first, "CLUSTER", "ADDSLOTS", str(slot))
-    others = [str(one) for one in range(16384) if one != slot]
+    others = [str(number) for number in range(16384) if number != slot]
     command(second, "CLUSTER", "ADDSLOTS", *others)
     for epoch, node in enumerate((first, second), 1):
         command(node, "CLUSTER", "SET-CONFIG-EPOCH", str(epoch))
     command(first, "CLUSTER", "MEET", "127.0.0.1", str(second.port))
     for node in (first, second):
-        wait_until(lambda one=node: "cluster_slots_ok:16384" in command(one, "CLUSTER", "INFO"), 20)
-        wait_until(lambda one=node: "cluster_state:ok" in command(one, "CLUSTER", "INFO"), 20)
+        wait_until(
+            lambda member=node: "cluster_slots_ok:16384" in command(member, "CLUSTER", "INFO"), 20
+        )
+        wait_until(lambda member=node: "cluster_state:ok" in command(member, "CLUSTER", "INFO"), 20)
     return ids
 
 
@@ -346,8 +348,8 @@ async def test_each_search_begins_with_another_node(open_store: Open):
             node.port = servers[0].port
         places = ",".join(f"127.0.0.1:{server.port}" for server in servers)
         cluster = topology.Cluster(f"redis+cluster://{places}?{QUICK}", "tag")
-        found = [await cluster._find() for _ in range(3)]
-        assert {place.port for place in found} == {servers[0].port}
+        places_found = [await cluster._find() for _ in range(3)]
+        assert {place.port for place in places_found} == {servers[0].port}
         assert [server.times("CLUSTER") for server in servers] == [1, 1, 1]
 
 
@@ -369,7 +371,7 @@ def _no_log_in(words: list[str]) -> Any:
         (_no_log_in, "add sentinel_password="),
     ],
 )
-async def test_what_a_sentinel_does_not_tell_is_a_mistake_in_the_url(
+async def test_an_answer_of_a_sentinel_without_a_primary_blames_the_url(
     open_store: Open, answer: Answer, reason: str
 ):
     async with impostor(answer) as sentinel:
@@ -443,7 +445,7 @@ async def test_a_sentinel_is_no_store(open_store: Open):
             await open_store(f"redis://127.0.0.1:{sentinel.port}")
 
 
-async def test_nobody_who_could_be_asked_is_an_outage(open_store: Open):
+async def test_a_group_or_cluster_without_a_reachable_server_is_an_outage(open_store: Open):
     for kind in ("sentinel", "cluster"):
         with pytest.raises(StoreUnavailable, match="answers"):
             await open_store(f"redis+{kind}://127.0.0.1:1,127.0.0.1:2/{'shop' * (kind[0] == 's')}")

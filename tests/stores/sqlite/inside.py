@@ -93,6 +93,6 @@ async def forced(store: SqliteStore, call) -> bool:
     """Make a call; return whether a commit of it waited for the disk."""
     await take(store, "a lease", "makes the next level known")  # not forced
     seen = await statements_of(store, call)
-    assert any(one.startswith("BEGIN IMMEDIATE") for one in seen)
+    assert any(statement.startswith("BEGIN IMMEDIATE") for statement in seen)
     levels = [statement for statement in seen if statement.startswith("PRAGMA synchronous")]
     return any(level.endswith("FULL") for level in levels)

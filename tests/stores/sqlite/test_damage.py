@@ -1,4 +1,4 @@
-"""What somebody else wrote to a file of SQLite: it keeps no worker out, and stops no queue."""
+"""Foreign writes to a file of SQLite keep no worker out and stop no queue."""
 
 import math
 import sqlite3
@@ -94,7 +94,7 @@ async def test_such_a_replica_is_named_and_its_jobs_are_taken(
     spoil(f"UPDATE tenure_replica SET ttl = {junk}")
     await join(store, "good")
     assert [replica.id for replica in await store.jobs.replicas()] == ["good"]
-    assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("replica", "bad")]
     recovered = await recover(store, grace=0, delays=AT_ONCE, limit=10)
     assert [job.id for job in recovered] == [id_of(1)]
     assert await claim_ids(store, "good") == [id_of(1)]
@@ -111,12 +111,12 @@ async def test_a_recovery_that_finds_only_jobs_that_cannot_be_read_says_so(
         app.on_event(seen.append)
         recovered = await app.recover()
     assert recovered == [Recovered(id=id_of(1), replica="bad", state=None)]
-    [told] = [event for event in seen if isinstance(event, JobsRecovered)]
-    assert (told.replicas, told.unreadable) == (("bad",), (id_of(1),))
+    [event] = [event for event in seen if isinstance(event, JobsRecovered)]
+    assert (event.replicas, event.unreadable) == (("bad",), (id_of(1),))
 
 
 @pytest.mark.parametrize("junk", JUNK[:3])
-async def test_a_pause_that_cannot_be_read_is_none_and_is_told(
+async def test_an_unreadable_pause_pauses_nothing_and_is_reported(
     store: SqliteStore, spoil: Spoil, junk: str
 ):
     await join(store, "ann")
@@ -124,7 +124,7 @@ async def test_a_pause_that_cannot_be_read_is_none_and_is_told(
     await store.jobs.pause("default")
     spoil(f"UPDATE tenure_pause SET until = {junk}")
     assert [queue.paused_for for queue in await store.jobs.counts()] == [None]
-    assert [(one.kind, one.name) for one in store.damage] == [("queue", "default")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("queue", "default")]
     assert await claim_ids(store) == [id_of(1)]
 
 
@@ -144,7 +144,7 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
     spoil(f"UPDATE tenure_lease SET \"limit\" = {junk} WHERE key = 'bad'")
     assert await store.leases.renew([good]) == [True]
     assert [lease.key for lease in await store.leases.find()] == ["good"]
-    assert [(one.kind, one.name) for one in store.damage] == [("lock", "bad")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("lock", "bad")]
     with pytest.raises(StoreError, match="nobody can take 'bad'"):
         await ask(store, "bad", "ben")
     await store.prune(idle=0)
@@ -160,7 +160,7 @@ async def test_a_timer_that_cannot_be_read_begins_anew_and_its_neighbour_goes_on
     good = await create(store, "good")
     spoil(f"UPDATE tenure_schedule SET last_fence = {junk} WHERE name = 'bad'")
     bad = await create(store, "bad")
-    assert [(one.kind, one.name) for one in store.damage] == [("timer", "bad")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("timer", "bad")]
     await join(store, "ann")
     for schedule in (bad, good):
         assert (await send(store, plan_run(schedule, start_on="ann"))).outcome == "done"
@@ -170,13 +170,13 @@ async def test_a_recovery_that_removes_such_a_replica_says_so(store: SqliteStore
     await start(store, new(1), replica="bad")
     spoil("UPDATE tenure_replica SET ttl = 'long'")
     assert [job.id for job in await recover(store, grace=0, delays=AT_ONCE, limit=10)] == [id_of(1)]
-    assert [(one.kind, one.name) for one in store.damage] == [("replica", "bad")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("replica", "bad")]
     assert await store.jobs.replicas() == []
 
 
 @pytest.mark.parametrize("junk", ["'junk'", "x'00ff'", "9223372036854775807"])
 @pytest.mark.parametrize("column", ["wall", "boot", "turn"])
-async def test_a_trace_that_no_machine_leaves_keeps_nobody_out(
+async def test_an_invalid_trace_keeps_no_machine_out(
     store: SqliteStore, spoil: Spoil, column: str, junk: str
 ):
     await join(store, "ann")

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import ConfigError, LeaseLost, StoreError, StoreUnavailable, Tenure
 from tenure.stores.sqlite import mounts
-from tests.rig.mounting import told_mounts
+from tests.rig.mounts import told_mounts
 
 NETWORK = "?network_folder=allow"
 
@@ -61,8 +61,8 @@ async def test_a_symbolic_link_leads_to_the_same_locks(tmp_path):
     (tmp_path / "data").mkdir()
     file, link = tmp_path / "data" / "tenure.db", tmp_path / "link.db"
     link.symlink_to(file)
-    async with opened(link) as one, opened(file) as other:
-        async with one.lock("key"):
+    async with opened(link) as linked, opened(file) as other:
+        async with linked.lock("key"):
             assert await other.lock("key").try_acquire() is None
         assert {path.name for path in tmp_path.iterdir()} == {"data", "link.db"}
         assert {path.name for path in file.parent.iterdir()} == {
@@ -122,7 +122,7 @@ def test_other_options_are_refused(file: Path, option: str):
 # Files that go
 
 
-async def test_a_file_that_was_deleted_is_not_made_anew(file):
+async def test_a_deleted_file_is_not_created_again(file):
     """Its disk may only be unmounted, and an empty store would look as if nothing was wrong."""
     async with opened(file) as app:
 
@@ -184,4 +184,4 @@ async def test_a_log_that_was_deleted_is_noticed_and_saved_at_the_end(file):
             with pytest.raises(StoreError, match="was deleted or replaced while it was in use"):
                 await call()
     async with opened(file) as app:
-        assert [found.id for found in await app.jobs()] == [job.id]
+        assert [listed.id for listed in await app.jobs()] == [job.id]

@@ -98,9 +98,9 @@ HARMLESS = re.compile(
 @pytest.mark.parametrize("name", STATEMENTS)
 async def test_no_statement_reads_a_whole_table(store, name):
     text = STATEMENTS[name]
-    given = re.search(r"given \((.+?)\)|INTO \w+ \((.+?)\)", text, re.DOTALL)
+    columns = re.search(r"given \((.+?)\)|INTO \w+ \((.+?)\)", text, re.DOTALL)
     if "@rows" in text:
-        row = ", ".join("1" for _ in (given[1] or given[2]).split(","))
+        row = ", ".join("1" for _ in (columns[1] or columns[2]).split(","))
         text = text.replace("@rows", f"({row})")
     values = dict.fromkeys(re.findall(r":(\w+)", text), "[]")
     plan = await inside(
@@ -217,7 +217,7 @@ async def test_a_batch_takes_a_few_statements(store):
     await join(store, "ann")
     batch = [new(number, tags=("t",)) for number in range(BATCH_MAX)]
     seen = await statements_of(store, store.jobs.insert(batch))
-    assert len([one for one in seen if "tenure_wake" in one]) == 1
+    assert len([statement for statement in seen if "tenure_wake" in statement]) == 1
     jobs = []
 
     async def get_them():
@@ -229,7 +229,9 @@ async def test_a_batch_takes_a_few_statements(store):
     seen = await statements_of(
         store, store.jobs.settle([ended(job, "handed back") for job in jobs])
     )
-    assert len([one for one in seen if "tenure_wake" in one]) == 2  # the jobs, and their queue
+    assert (
+        len([statement for statement in seen if "tenure_wake" in statement]) == 2
+    )  # the jobs, and their queue
     assert len(seen) - BATCH_MAX <= 10
 
 
@@ -238,11 +240,11 @@ async def test_a_search_looks_at_a_bounded_number_of_jobs(store, monkeypatch):
     await insert(store, *(new(number, queue="rare" if number < 2 else "b") for number in range(35)))
     page = await store.jobs.find(queue="rare")
     assert (page.jobs, page.cursor) == ([], id_of(25))
-    found = await find_all(store, queue="rare")
-    assert [job.id for job in found] == [id_of(1), id_of(0)]
+    jobs = await find_all(store, queue="rare")
+    assert [job.id for job in jobs] == [id_of(1), id_of(0)]
 
 
-async def test_what_went_wrong_is_found_among_many_that_went_well(store, monkeypatch):
+async def test_failed_jobs_are_found_among_many_that_succeeded(store, monkeypatch):
     monkeypatch.setattr(lists, "LOOKS_MAX", 10)
     await join(store, "ann", ttl=1000)
     jobs = await start(store, *(new(number, retention=DAY) for number in range(100)))
@@ -262,7 +264,7 @@ async def test_counting_stops(store, monkeypatch):
     few = await steps_of(store, store.jobs.counts())
     await insert_many(store, range(200, 2_000))
     assert await steps_of(store, store.jobs.counts()) <= few + 10
-    assert [one.waiting for one in await store.jobs.counts()] == [20]
+    assert [count.waiting for count in await store.jobs.counts()] == [20]
     assert COUNT_MAX > 20
 
 
@@ -340,7 +342,9 @@ async def test_a_claim_that_gets_nothing_writes_nothing(store, clock):
 
         seen = await statements_of(store, claim_it())
         assert answer[0] is None or not answer[0].jobs, what
-        assert not [one for one in seen if one.startswith(("BEGIN IMMEDIATE", "UPDATE"))], what
+        assert not [
+            statement for statement in seen if statement.startswith(("BEGIN IMMEDIATE", "UPDATE"))
+        ], what
         assert await written(store) == (changes, log), what
     assert [job.id for job in first.jobs] == [id_of(3)]
     assert [job.id for job in (await store.jobs.claim("ann", 10, ["default"], 10)).jobs] == [
@@ -389,12 +393,12 @@ async def test_a_new_start_of_the_machine_expires_all_replicas(file, clock):
         (record,) = await store.jobs.replicas()
         assert (record.expires_in, record.dead, record.held) == (0, False, 1)
         await join(store, "ben")
-        assert [one.expired for one in await store.jobs.beat(["ben"], ttl=10)] == [True]
+        assert [beat.expired for beat in await store.jobs.beat(["ben"], ttl=10)] == [True]
         assert await claim_ids(store, "ann") == []
         (lost,) = await recover(store, delays=AT_ONCE, grace=0)
         assert (lost.id, lost.replica, lost.state) == (job.id, "ann", "waiting")
         assert await store.jobs.beat(["ann"], ttl=10) == [None]
-        assert [one.id for one in await store.jobs.replicas()] == ["ben"]
+        assert [replica.id for replica in await store.jobs.replicas()] == ["ben"]
         assert list(store.damage) == []
 
 
@@ -435,7 +439,7 @@ async def test_without_a_boot_id_replicas_from_before_live_one_ttl_at_most(file,
         await start_one(store)
     later = restarted(clock, "")
     async with opened(file, later) as store:
-        assert [one.expires_in for one in await store.jobs.replicas()] == [10]
+        assert [replica.expires_in for replica in await store.jobs.replicas()] == [10]
         assert await recover(store, delays=AT_ONCE, grace=0) == []
         later.shift(10)
         assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
@@ -470,7 +474,7 @@ async def test_one_unreadable_row_does_not_stop_the_others(store, clock, damage,
         answers = await recover(store, delays=AT_ONCE, grace=0)
         assert await recover(store, delays=AT_ONCE, grace=0) == []
     if answers is not None:
-        assert sorted(str(one.state) for one in answers) == ["None", "waiting", "waiting"]
+        assert sorted(str(answer.state) for answer in answers) == ["None", "waiting", "waiting"]
     assert await states(store, 1, 2, 3) == ["waiting", None, "waiting"]
     assert await count(store, "tenure_aside") == 1
     assert "set aside" in caplog.text

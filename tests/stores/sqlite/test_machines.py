@@ -62,7 +62,7 @@ def watch(ago: float, *, turn: int = 7, was_there: bool = False) -> Watch:
         (trace(3600), watch(29), "gone"),
     ],
 )
-def test_what_a_trace_tells(seen: Trace, before: Watch | None, verdict: str):
+def test_a_trace_tells_which_machine_uses_the_file(seen: Trace, before: Watch | None, verdict: str):
     assert judge(seen, before, HERE) == verdict
 
 
@@ -88,7 +88,7 @@ def test_a_trace_of_the_instant_of_the_start_may_be_of_now(ago: float, verdict: 
     assert judge(trace(ago, id_="old"), None, Now("new", NOON, 10 * SECOND)) == verdict
 
 
-def test_a_watch_of_a_clock_that_has_begun_anew_tells_nothing():
+def test_a_watch_of_a_clock_that_was_restarted_proves_nothing():
     now = Now("", NOON, 10 * SECOND)
     assert judge(trace(5, id_=""), Watch(6, UP, was_there=True), now) == "doubtful"
 
@@ -221,8 +221,8 @@ async def test_a_restart_costs_no_time(file, clock):
         clock = restarted(clock, f"start {number}")
         async with opened(file, clock) as store:
             await take(store, "key", f"ben {number}", ttl=3600)
-            known = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
-            assert known.fetchall() == [(f"start {number}",)]
+            rows = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
+            assert rows.fetchall() == [(f"start {number}",)]
 
 
 async def test_a_copy_from_another_machine_is_used(file, clock, tmp_path):
@@ -421,8 +421,8 @@ async def test_traces_of_many_machines_do_not_pile_up(file, clock):
             )
         clock.shift(1)
         await take(store, "key", "ann")
-        found = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
-        assert found.fetchall() == [(clock.boot_id,)]
+        rows = await inside(store, lambda db: db.execute("SELECT id FROM tenure_machine"))
+        assert rows.fetchall() == [(clock.boot_id,)]
 
 
 async def test_clocks_of_tests_are_left_alone(file):

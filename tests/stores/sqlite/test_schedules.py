@@ -128,7 +128,7 @@ async def test_a_commit_costs_the_same_however_many_schedules_there_are(store):
     assert await cost(store, start_on="ann") <= alone + 100
 
 
-async def test_what_runs_elsewhere_is_not_counted_for_a_room_on_one_replica(store):
+async def test_runs_elsewhere_are_not_counted_for_a_room_on_one_replica(store):
     for _ in range(3):
         alone = await cost(store, start_on="ben", rooms=(Room(1000, on="ben"),))
     await fill(store, "sync", 20_000, "ann")
@@ -163,8 +163,12 @@ async def test_other_jobs_pay_nothing(store):
     seen += await statements_of(
         store, store.jobs.settle([ended(jobs[0], "succeeded"), ended(jobs[1], "retry")])
     )
-    assert not [one for one in seen if any(table in one for table in TABLES)]
-    assert not [one for one in seen if "tenure_live_run" in one or "SET schedule" in one]
+    assert not [statement for statement in seen if any(table in statement for table in TABLES)]
+    assert not [
+        statement
+        for statement in seen
+        if "tenure_live_run" in statement or "SET schedule" in statement
+    ]
 
 
 async def test_many_are_declared_in_two_statements(store, clock):
@@ -173,24 +177,33 @@ async def test_many_are_declared_in_two_statements(store, clock):
     clock.shift(20)
     rulers = [(name, "r") for name in names]
     seen = await statements_of(store, store.schedules.declare(rulers))
-    assert len([one for one in seen if "tenure_" in one]) == 2
+    assert len([statement for statement in seen if "tenure_" in statement]) == 2
     records = (await store.schedules.read(names)).records
     assert {record.declared for record in records} == {clock.wall()}
 
 
-async def test_what_was_declared_a_moment_ago_is_not_written_again(store, clock):
+async def test_a_recent_declaration_is_not_written_again(store, clock):
     clock.shift(9)
     seen = await statements_of(
         store, store.schedules.declare([("sync", "ruler"), ("other", "ruler")])
     )
-    assert not [one for one in seen if IS_WRITE.match(one)]
+    assert not [statement for statement in seen if IS_WRITE.match(statement)]
 
 
 async def test_a_document_is_written_once_with_its_run(store):
     record = await look_at(store)
     details = {"writes": (Write("sync", "moved"),), "declares": True, "run_line": tick_line()}
     seen = await statements_of(store, send(store, plan_run(record, start_on="ann", **details)))
-    assert len([one for one in seen if IS_WRITE.match(one) and "tenure_schedule" in one]) == 1
+    assert (
+        len(
+            [
+                statement
+                for statement in seen
+                if IS_WRITE.match(statement) and "tenure_schedule" in statement
+            ]
+        )
+        == 1
+    )
 
 
 async def test_a_commit_that_is_refused_writes_nothing(store, clock):
@@ -205,20 +218,20 @@ async def test_a_commit_that_is_refused_writes_nothing(store, clock):
         plan("sync", writes=(Write("sync", "mine"),)),
     ):
         seen = await statements_of(store, send(store, refused))
-        assert not [one for one in seen if IS_WRITE.match(one)]
-        assert not any(one.startswith("COMMIT") for one in seen)
+        assert not [statement for statement in seen if IS_WRITE.match(statement)]
+        assert not any(statement.startswith("COMMIT") for statement in seen)
 
 
-async def test_a_run_that_is_born_running_wakes_nobody(store):
+async def test_a_run_that_is_born_running_wakes_no_worker(store):
     born = plan_run(await look_at(store), start_on="ann")
     seen = await statements_of(store, send(store, born))
-    assert not [one for one in seen if "tenure_wake" in one]
+    assert not [statement for statement in seen if "tenure_wake" in statement]
 
 
 # The disk.
 
 
-async def test_what_a_commit_changes_is_on_the_disk(store):
+async def test_changes_of_a_commit_are_on_the_disk(store):
     record = await look_at(store)
     for commit in (
         plan_run(record),
@@ -241,7 +254,7 @@ async def test_a_batch_of_commits_waits_for_the_disk_once(store):
     batch = [plan(name, writes=(Write(name, "s"),)) for name in names]
     stale = plan("sync", writes=(Write("sync", "mine"),))
     seen = await statements_of(store, store.schedules.commit([*batch[1:], stale, batch[0]]))
-    assert len([one for one in seen if one.startswith("COMMIT")]) == 1
+    assert len([statement for statement in seen if statement.startswith("COMMIT")]) == 1
     assert len((await store.schedules.read()).records) == BATCH_MAX + 1
     assert (await look_at(store)).standing == "standing"
 
@@ -261,9 +274,9 @@ async def test_a_replica_from_before_the_machine_started_gets_no_run(file, clock
 
 
 async def test_an_unreadable_run_does_not_keep_its_place(store):
-    one = await run(store, await look_at(store), start_on="ann", rooms=(Room(1),))
-    await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", one.id)
-    (answer,) = await bury(store, "ann", [one.id], delays=AT_ONCE)
+    held = await run(store, await look_at(store), start_on="ann", rooms=(Room(1),))
+    await change(store, "UPDATE tenure_live SET attempt = 'many' WHERE id = ?", held.id)
+    (answer,) = await bury(store, "ann", [held.id], delays=AT_ONCE)
     assert answer.state is None
     assert await count(store, "tenure_aside") == 1
     after = await look_at(store)
@@ -292,11 +305,11 @@ async def test_a_schedule_that_cannot_be_read_counts_as_not_there(store, column,
     assert (await store.schedules.read()).records == [good]
     assert (await store.schedules.read(["sync", "good"])).records == [good]
     assert (await store.schedules.declare([("good", "ruler"), ("sync", "ruler")])).lost == ["sync"]
-    assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("timer", "sync")]
     stale, moved = await store.schedules.commit(
         [plan(before), plan(good, writes=(Write("good", "moved"),))]
     )
-    assert [(found.name, found.version) for found in stale.heads] == [("sync", "")]
+    assert [(head.name, head.version) for head in stale.heads] == [("sync", "")]
     assert moved.outcome == "done"
     again = await create(store, standing="anew")
     assert (again.standing, again.last_run, again.latest) == ("anew", 0, None)
@@ -326,14 +339,14 @@ async def test_a_line_that_cannot_be_read_is_left_out_and_the_next_one_replaces_
     await change(store, f"UPDATE tenure_decision SET {column} = {junk} WHERE body = 'bad'")
     assert (await look_at(store)).latest is None
     assert [line.body for line in await decisions(store, "sync")] == ["old"]
-    assert [(one.kind, one.name) for one in store.damage] == [("decision", "sync")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("decision", "sync")]
     await add(store, "new")
     assert [line.body for line in await decisions(store, "sync")] == ["new", "old"]
     assert await count(store, "tenure_decision") == 2
 
 
 @pytest.mark.parametrize("column", ["like", "body"])
-async def test_so_is_one_that_is_not_utf_8(store, column):
+async def test_a_line_that_is_not_utf_8_is_left_out_and_replaced(store, column):
     await add(store, "bad", like="same")
     await change(store, f"UPDATE tenure_decision SET \"{column}\" = CAST(x'ff' AS TEXT)")
     after = await add(store, "new", like="same")

@@ -89,9 +89,9 @@ async def test_a_relative_path_is_settled_when_the_store_is_made(tmp_path, clock
     monkeypatch.chdir(tmp_path)
     store = SqliteStore("sqlite:///own name%20[1].db", namespace="app", clock=clock)
     monkeypatch.chdir(tmp_path / "elsewhere")
-    for one in (store, store.clone()):
-        await one.open()
-        await one.close()
+    for unopened_store in (store, store.clone()):
+        await unopened_store.open()
+        await unopened_store.close()
     assert (tmp_path / "own name%20[1].db").exists()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -156,7 +156,7 @@ async def test_a_file_that_cannot_work_is_refused_with_advice(file, clock, made)
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_what_is_read_only_is_refused_with_advice(clock, what):
+def test_read_only_files_are_refused_with_advice(clock, what):
     with TemporaryDirectory() as folder:  # unlike tmp_path, other users may look into it
         file = Path(folder, "tenure.db")
         asyncio.run(opened_once(file, clock))
@@ -164,7 +164,7 @@ def test_what_is_read_only_is_refused_with_advice(clock, what):
         Path(folder).chmod(0o777 if what == "file" else 0o555)
 
         async def attempt():
-            if os.geteuid() == 0:  # whom nothing is read-only for
+            if os.geteuid() == 0:  # nothing is read-only for root
                 os.setuid(65534)
             with pytest.raises(ConfigError, match="is read-only for this process"):
                 await unopened(file, clock).open()
@@ -190,9 +190,9 @@ def in_child(attempt) -> str:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said = pipe.read()
+        message = pipe.read()
     os.waitpid(pid, 0)
-    return said
+    return message
 
 
 async def test_own_tables_in_the_file_are_left_alone(file, clock):
@@ -234,7 +234,9 @@ async def test_a_newer_format_that_older_versions_can_work_with_is_used(file, cl
         store = unopened(file, clock)
         await store.open(migrate)
         assert await holders(store, "key") == ["ann"]
-        assert [one.level for one in await store.examine() if one.subject == "format"] == ["ok"]
+        assert [
+            finding.level for finding in await store.examine() if finding.subject == "format"
+        ] == ["ok"]
         await store.close()
     assert peek(file, "SELECT version, readable_from FROM tenure_format") == [(99, FORMAT)]
 
@@ -342,7 +344,7 @@ async def test_a_file_that_became_something_else_is_an_error_of_the_store(file, 
         await take(store, "key", "ben")
 
 
-def test_what_becomes_read_only_is_an_error_of_the_store(clock):
+def test_a_file_that_becomes_read_only_is_an_error_of_the_store(clock):
     with TemporaryDirectory() as folder:  # unlike tmp_path, other users may look into it
         Path(folder).chmod(0o777)
 
@@ -354,7 +356,7 @@ def test_what_becomes_read_only_is_an_error_of_the_store(clock):
             file.touch(0o444)
 
         async def attempt():
-            if os.geteuid() == 0:  # whom nothing is read-only for
+            if os.geteuid() == 0:  # nothing is read-only for root
                 os.setuid(65534)
             async with opened(file, clock) as store:
                 await take(store, "key", "ann")
@@ -377,8 +379,10 @@ async def test_a_watch_on_a_file_that_cannot_be_used_is_entered_and_hears_later(
         for _ in range(2):
             async with here.watch(("lease", "ben")) as watch:
                 assert not await watch.wait(0)
-        [said] = [one.getMessage() for one in caplog.records if "No wake-ups" in one.getMessage()]
-        assert str(folder) in said
+        [message] = [
+            record.getMessage() for record in caplog.records if "No wake-ups" in record.getMessage()
+        ]
+        assert str(folder) in message
         (tmp_path / "elsewhere").rename(folder)
         async with here.watch(("lease", "ben")) as watch:
             await there.leases.release([ann])
@@ -430,9 +434,9 @@ async def test_a_forked_child_can_neither_use_nor_open_it(file, clock, store):
         with pytest.raises(StoreError, match="before this process was forked"):
             await ask(store, "key", "ann")
         await store.close()
-        for one in (store, store.clone(), unopened(file, clock)):
+        for unopened_store in (store, store.clone(), unopened(file, clock)):
             with pytest.raises(StoreError, match="Open the store after forking"):
-                await one.open()
+                await unopened_store.open()
 
     assert in_child(use) == "done"
     await take(store, "key", "ann")

@@ -65,7 +65,7 @@ async def test_without_a_boot_id_leases_from_before_live_one_ttl_at_most(file, c
         await be_refused(store, "key", "ben", limit=limit, waiting=5)
     later = restarted(clock, "")
     async with opened(file, later) as store:
-        assert [one.expires_in for one in await store.leases.find()] == [10] * limit + [5]
+        assert [lease.expires_in for lease in await store.leases.find()] == [10] * limit + [5]
         assert (await be_refused(store, "key", "cid", limit=limit)).retry_in == 10
         later.shift(5)
         assert await line(store, "key") == []
@@ -94,7 +94,7 @@ async def forced(store: SqliteStore, call) -> bool:
     await inside(store, lambda db: db.set_trace_callback(seen.append))
     await call
     await inside(store, lambda db: db.set_trace_callback(None))
-    levels = [one for one in seen if one.startswith("PRAGMA synchronous")]
+    levels = [statement for statement in seen if statement.startswith("PRAGMA synchronous")]
     assert levels
     return levels[-1].endswith("FULL")
 

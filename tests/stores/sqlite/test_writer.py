@@ -26,7 +26,7 @@ from tenure.stores.sqlite.statements import bells_of
 from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, fill, holders, take
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.stores.sqlite.inside import inside, leave_trace, statements_of, steps_of
 
 
@@ -76,13 +76,13 @@ async def occupied(store: SqliteStore):
         await blocked
 
 
-async def test_what_is_asked_for_meanwhile_shares_one_commit(store):
+async def test_calls_that_arrive_meanwhile_share_one_commit(store):
     async def ask_meanwhile():
         async with occupied(store):
             calls = [ask(store, f"key{number}", "ann") for number in range(100)]
-            asked = asyncio.gather(*calls)
+            answers = asyncio.gather(*calls)
             await asyncio.sleep(0)
-        await asked
+        await answers
 
     seen = await statements_of(store, ask_meanwhile())
     assert seen.count("BEGIN IMMEDIATE") == 2
@@ -140,7 +140,7 @@ async def test_a_brief_call_waits_for_a_busy_file_in_the_thread(store, file):
         began = loop.time()
         waiting = asyncio.ensure_future(ask(store, "key", "ann"))
         await asyncio.sleep(0)
-        assert loop.time() - began < database.BUSY_TIMEOUT / 2  # nobody waited on the loop
+        assert loop.time() - began < database.BUSY_TIMEOUT / 2  # the loop did not wait
         assert not waiting.done()
         rival.execute("ROLLBACK")
     assert isinstance(await waiting, Granted)
@@ -233,11 +233,13 @@ async def test_opening_can_be_cancelled(file, clock):
 
 async def test_only_a_store_with_watchers_looks(store, other):
     with_none = await statements_of(store, asyncio.sleep(0.2))
-    assert not any("data_version" in one for one in with_none)
+    assert not any("data_version" in statement for statement in with_none)
     async with store.watch(("lease", "ben")):
         with_one = await statements_of(store, asyncio.sleep(0.2))
-        assert sum("data_version" in one for one in with_one) > 2
-        assert not any("tenure_wake" in one for one in with_one)  # nobody has written
+        assert sum("data_version" in statement for statement in with_one) > 2
+        assert not any(
+            "tenure_wake" in statement for statement in with_one
+        )  # no process has written
 
 
 async def test_only_the_bell_that_rang_wakes(store, other):
@@ -299,7 +301,9 @@ async def test_a_released_key_leaves_nothing_and_a_dead_one_goes_with_prune(stor
 
 async def test_a_full_answer_takes_as_long_for_any_limit(store):
     async def steps(limit):
-        await fill(store, f"of {limit}", {str(one): 60 + one for one in range(limit)}, limit=limit)
+        await fill(
+            store, f"of {limit}", {str(number): 60 + number for number in range(limit)}, limit=limit
+        )
         return await steps_of(store, ask(store, f"of {limit}", "late", limit=limit))
 
     # Some releases of SQLite take a step or two per level of the index.
@@ -353,8 +357,8 @@ async def test_the_log_does_not_grow_for_ever(store, other, file, monkeypatch):
     monkeypatch.setattr(database, "WAL_LIMIT", 200_000)
     largest = 0
     for number in range(400):
-        for one in (store, other):
-            await one.leases.release([await take(one, f"key{number}", "ann")])
+        for sharer in (store, other):
+            await sharer.leases.release([await take(sharer, f"key{number}", "ann")])
             largest = max(largest, log_size(file))
     assert 200_000 < largest < 800_000
     with closing(sqlite3.connect(file)) as db:
@@ -381,7 +385,7 @@ async def test_the_log_recovers_after_a_slow_reader(store, file, monkeypatch):
     assert await work() < 500_000
 
 
-async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_once_after_it(
+async def test_a_reader_that_keeps_the_log_is_reported_once_and_the_log_shrinks_at_once_after_it(
     store, file, clock, monkeypatch, caplog
 ):
     caplog.set_level(logging.INFO, "tenure")
@@ -398,8 +402,8 @@ async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_o
             await work(20)
             await leave_trace(store)  # in the thread, which copies
             clock.shift(1)
-        told = [one for one in caplog.records if one.levelno == logging.WARNING]
-        [line] = [one.getMessage() for one in told]
+        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        [line] = [record.getMessage() for record in warnings]
         assert re.search(r"grown to [0-9.]+ MB: .* reading for at least 30 s", line)
         grown = log_size(file)
         reader.execute("ROLLBACK")
@@ -408,13 +412,13 @@ async def test_a_reader_that_keeps_the_log_is_told_once_and_the_log_shrinks_at_o
     await leave_trace(store)  # copies all of it
     await take(store, "key", "ben")  # begins the log anew
     assert log_size(file) < 100_000
-    assert [one.levelname for one in caplog.records if "log of" in one.getMessage()] == [
+    assert [record.levelname for record in caplog.records if "log of" in record.getMessage()] == [
         "WARNING",
         "INFO",
     ]
 
 
-async def test_a_short_reader_is_not_told(store, file, clock, monkeypatch, caplog):
+async def test_a_short_reader_is_not_reported(store, file, clock, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "tenure")
     monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
     with closing(sqlite3.connect(file, isolation_level=None)) as reader:
@@ -428,10 +432,10 @@ async def test_a_short_reader_is_not_told(store, file, clock, monkeypatch, caplo
             reader.execute("ROLLBACK")
             clock.shift(1)
             await leave_trace(store)
-    assert not [one for one in caplog.records if "log of" in one.getMessage()]
+    assert not [record for record in caplog.records if "log of" in record.getMessage()]
 
 
-async def test_a_log_that_cannot_be_copied_is_told_once_and_when_it_is_over(
+async def test_a_log_that_cannot_be_copied_is_reported_once_and_when_it_is_over(
     store, clock, monkeypatch, caplog
 ):
     caplog.set_level(logging.INFO, "tenure")
@@ -452,13 +456,15 @@ async def test_a_log_that_cannot_be_copied_is_told_once_and_when_it_is_over(
                 await leave_trace(store)
             clock.shift(1)
     assert len(tries) == 10  # once a second
-    told = [one.getMessage() for one in caplog.records if "disk is full" in one.getMessage()]
-    assert len(told) == 1
+    messages = [
+        record.getMessage() for record in caplog.records if "disk is full" in record.getMessage()
+    ]
+    assert len(messages) == 1
     await leave_trace(store)
     await wait_until_async(lambda: "works again" in caplog.text)
 
 
-async def test_looks_that_fail_are_told_once_and_when_it_is_over(store, monkeypatch, caplog):
+async def test_looks_that_fail_are_reported_once_and_when_it_is_over(store, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "tenure")
     looks = threading.Semaphore(0)
 
@@ -474,14 +480,16 @@ async def test_looks_that_fail_are_told_once_and_when_it_is_over(store, monkeypa
             for _ in range(10):
                 assert await asyncio.to_thread(looks.acquire, timeout=SIZE.patience)
         await wait_until_async(lambda: "works again" in caplog.text)
-    told = [one.getMessage() for one in caplog.records if "Check the disk" in one.getMessage()]
-    assert len(told) == 1
+    messages = [
+        record.getMessage() for record in caplog.records if "Check the disk" in record.getMessage()
+    ]
+    assert len(messages) == 1
 
 
 async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeypatch):
     """Before SQLite 3.51.3 a log that is started afresh meanwhile damages the database."""
     monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
-    found = []
+    errors = []
 
     class Watched(sqlite3.Connection):
         def execute(self, statement, *values):
@@ -490,7 +498,7 @@ async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeyp
                     try:
                         rival.execute("BEGIN IMMEDIATE")
                     except sqlite3.OperationalError as error:
-                        found.append(str(error))
+                        errors.append(str(error))
             return super().execute(statement, *values)
 
     connect = sqlite3.connect
@@ -499,7 +507,7 @@ async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeyp
     )
     for _ in range(100):
         await store.leases.release([await take(store, "key", "ann")])
-    assert set(found) == {"database is locked"}
+    assert set(errors) == {"database is locked"}
 
 
 @pytest.mark.parametrize(
@@ -513,11 +521,11 @@ async def test_copying_the_log_happens_under_the_write_lock(store, file, monkeyp
         ("%", "&"),
     ],
 )
-def test_what_comes_after_a_prefix(prefix, after):
+def test_the_key_after_a_prefix(prefix, after):
     assert _after(prefix) == after
 
 
-async def test_each_reader_that_keeps_the_log_is_told(store, file, clock, monkeypatch, caplog):
+async def test_each_reader_that_keeps_the_log_is_reported(store, file, clock, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "tenure")
     monkeypatch.setattr(database, "WAL_LIMIT", 100_000)
     for _ in range(2):
@@ -533,5 +541,5 @@ async def test_each_reader_that_keeps_the_log_is_told(store, file, clock, monkey
         for _ in range(2):
             clock.shift(1)
             await leave_trace(store)  # copies all of it
-    told = [one.levelname for one in caplog.records if "log of" in one.getMessage()]
-    assert told == ["WARNING", "INFO"] * 2
+    levels = [record.levelname for record in caplog.records if "log of" in record.getMessage()]
+    assert levels == ["WARNING", "INFO"] * 2

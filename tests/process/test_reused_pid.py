@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tenure.runtime.attempts.processes.child import Child
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 SLEEP = "import time; time.sleep(60)"
 START_AND_END = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}])"
@@ -53,14 +53,14 @@ async def ended_child(pid: int) -> Child:
         return child
 
 
-async def test_another_process_with_its_number_is_left_alone():
+async def test_another_process_with_the_same_pid_is_left_alone():
     with leader(SLEEP) as stranger:
         (await ended_child(stranger.pid)).kill()
         with pytest.raises(subprocess.TimeoutExpired):
             stranger.wait(0.5)
 
 
-async def test_what_it_has_started_is_killed_with_it():
+async def test_processes_that_a_child_started_are_killed_with_it():
     with leader(START_AND_END) as process:
         process.wait(20)  # reaped: only what it has started is left
         assert group_exists(process.pid)

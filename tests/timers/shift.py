@@ -108,7 +108,7 @@ class Line(Faults):
         self.cut_since = self.clock.boot()
 
     def cut_at(self, call: str, what: Literal["request", "reply"]) -> None:
-        """Cut it at the next such call: it does not happen, or nobody hears that it has."""
+        """Cut it at the next such call: it does not happen, or its answer is lost."""
         self._last = (call, what)
 
     def restore(self) -> None:
@@ -200,7 +200,7 @@ class Shift:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        ends = [self._close(one) for one in self.members]
+        ends = [self._close(member) for member in self.members]
         while not all(end.done() for end in ends):  # who waits to try again must get there
             await self._clock.advance(0.1)
         await asyncio.gather(*ends)
@@ -208,18 +208,18 @@ class Shift:
     async def start(self, number: int, skews: tuple[float, ...] = (0.0,)) -> list[Member]:
         """Add so many that are at work, with clocks wrong by these seconds in turn."""
         added = [self._make(skews[index % len(skews)]) for index in range(number)]
-        for one in added:
-            await one.app.open()
-            await one.worker.__aenter__()
-            await one.worker.ready()
-            self.members.append(one)
+        for member in added:
+            await member.app.open()
+            await member.worker.__aenter__()
+            await member.worker.ready()
+            self.members.append(member)
         return added
 
     def close_dead(self, after: float) -> None:
         """Let those end that died so many seconds ago: servers have no room for any number."""
-        for one in self.members:
-            if self._clock.boot() - one.line.cut_since > after:
-                self._close(one)
+        for member in self.members:
+            if self._clock.boot() - member.line.cut_since > after:
+                self._close(member)
 
     def _close(self, member: Member) -> asyncio.Task[None]:
         if member.closing is None:
@@ -235,9 +235,11 @@ class Shift:
 
     @property
     def living(self) -> list[Member]:
-        return [one for one in self.members if not one.line.is_cut and one.closing is None]
+        return [
+            member for member in self.members if not member.line.is_cut and member.closing is None
+        ]
 
     @property
     def ran(self) -> Counter[int]:
         """How often each tick has run, over all."""
-        return Counter(tick for one in self.members for tick in one.ran)
+        return Counter(tick for member in self.members for tick in member.ran)

@@ -1,4 +1,4 @@
-"""What `make mutate` knows of the tests: which reach a mutant, also after the code changed."""
+"""Which tests reach a mutant, also after the code changed."""
 
 import json
 import os
@@ -63,14 +63,14 @@ def project(tmp_path: Path) -> Path:
 
 def mutant(project: Path, new: str) -> Mutant:
     """Return the mutant that writes this line."""
-    found = all_mutants(project, Filter(paths=("src",)))
-    [mutant] = [mutant for mutant in found if mutant.hunk[-1].strip("+ ") == new]
+    mutants = all_mutants(project, Filter(paths=("src",)))
+    [mutant] = [mutant for mutant in mutants if mutant.hunk[-1].strip("+ ") == new]
     return mutant
 
 
 def reaching(project: Path, new: str) -> list[str]:
-    found = Reach(project, project / "cache").tests_for(mutant(project, new))
-    return sorted(test.partition("::test_")[2] for test in found)
+    tests = Reach(project, project / "cache").tests_for(mutant(project, new))
+    return sorted(test.partition("::test_")[2] for test in tests)
 
 
 def rewrite(project: Path, old: str, new: str) -> None:
@@ -100,7 +100,7 @@ def test_a_statement_that_changed_is_looked_up_by_its_function(project: Path):
     assert reaching(project, "if a >= 2 * LIMIT:") == ["large", "small"]
 
 
-def test_a_statement_that_no_test_runs_is_told(project: Path):
+def test_a_statement_that_no_test_runs_is_reported(project: Path):
     rewrite(project, "def second", "def third(a):\n    return a + 1\n\n\ndef second")
     reach = Reach(project, project / "cache")
     reach.add("tests/test_a.py", [], probes_of(project))

@@ -1,4 +1,4 @@
-"""`make mutate` itself: what it calls caught is caught, and what it calls a survivor survives."""
+"""`make mutate` itself: its verdicts about mutants are right."""
 
 import json
 import os
@@ -115,9 +115,9 @@ def ledger_of(project: Path) -> Path:
 
 def verdicts(project: Path) -> dict[str, dict[str, Any]]:
     """Return what is known of each mutant, by the line it writes."""
-    found = [json.loads(line) for line in ledger_of(project).read_text().splitlines()]
-    assert len({verdict["id"] for verdict in found}) == len(found)
-    return {verdict["hunk"][-1][1:].strip(): verdict for verdict in found}
+    entries = [json.loads(line) for line in ledger_of(project).read_text().splitlines()]
+    assert len({verdict["id"] for verdict in entries}) == len(entries)
+    return {verdict["hunk"][-1][1:].strip(): verdict for verdict in entries}
 
 
 @pytest.mark.timeout(180)
@@ -125,23 +125,23 @@ def test_a_run_tells_what_is_caught_from_what_survives(
     project: Path, run: subprocess.CompletedProcess[str]
 ):
     assert run.returncode == 1, run.stdout + run.stderr
-    found = verdicts(project)
-    outcomes = {line: verdict["outcome"] for line, verdict in found.items()}
+    by_line = verdicts(project)
+    outcomes = {line: verdict["outcome"] for line, verdict in by_line.items()}
     assert outcomes == {
         "return a if a <= b else b": "caught",
         "return a >= 10": "caught",
         "return a <= 10": "survived",
         "return a - 1": "survived",
     }
-    assert found["return a if a <= b else b"]["by"] == "tests/test_sums.py::test_larger"
-    assert found["return a >= 10"]["by"].endswith("test_is_small_in_another_process")
+    assert by_line["return a if a <= b else b"]["by"] == "tests/test_sums.py::test_larger"
+    assert by_line["return a >= 10"]["by"].endswith("test_is_small_in_another_process")
     # The one test that fails also fails without a mutant, so it catches nothing.
     assert "1 tests fail without a mutant and are left out" in run.stdout
-    assert found["return a <= 10"]["ran"] == 1
+    assert by_line["return a <= 10"]["ran"] == 1
     assert (
         "src/tenure/core/sums.py: is_small\n-    return a < 10\n+    return a <= 10" in run.stdout
     )
-    assert found["return a - 1"]["why"] == "no test runs this line"
+    assert by_line["return a - 1"]["why"] == "no test runs this line"
     # The equivalent one is not tried, and counted by itself.
     [total] = [line for line in run.stdout.splitlines() if line.startswith("all ")]
     assert total.split() == ["all", "5", "2", "0", "2", "1", "0", "50", "%"]
@@ -180,12 +180,12 @@ def test_every_entry_is_about_a_file_of_the_source():
 
 def test_an_entry_fits_its_mutant_wherever_that_is(tmp_path: Path):
     (tmp_path / "equivalents.txt").write_text(f"# A comment.\n\n{EQUIVALENT}\n{STALE}")
-    known = Equivalents.read(tmp_path / "equivalents.txt")
+    equivalents = Equivalents.read(tmp_path / "equivalents.txt")
     moved = "class A:\n    pass\n\n\n" + SOURCE
     mutants = [Source("src/other.py", moved).mutant(edit) for edit in edits(moved)]
-    reasons = [reason for mutant in mutants if (reason := known.reason(mutant))]
+    reasons = [reason for mutant in mutants if (reason := equivalents.reason(mutant))]
     assert reasons == ["With equal numbers it is the same which one is returned."]
-    assert [entry.key[0] for entry in known.stale(mutants)] == ["smaller"]
+    assert [entry.key[0] for entry in equivalents.stale(mutants)] == ["smaller"]
 
 
 @pytest.mark.parametrize("text", ["Only a reason.\n", "src/a.py: f\n-a\n+b\n"])
@@ -203,7 +203,7 @@ class Sessions:
     """Stands for a workbench: each session ends as told, in this order."""
 
     root: Path
-    told: list[TestResult | str]
+    results: list[TestResult | str]
     baseline_is_green: bool = True
     orders: list[Any] = field(default_factory=list)
 
@@ -219,7 +219,7 @@ class Sessions:
 
     def run(self, order: dict[str, Any]) -> Report:
         self.orders.append(order)
-        end = self.told.pop(0)
+        end = self.results.pop(0)
         if isinstance(end, str):
             return Report((), end, None)
         return Report((end,), "", None)
@@ -228,7 +228,7 @@ class Sessions:
         return self.baseline_is_green
 
 
-class Known:
+class KnownTests:
     """Stands for what is known of the tests."""
 
     def tests_for(self, mutant: Mutant) -> list[str]:
@@ -242,7 +242,7 @@ class Known:
 
 
 def judged(
-    tmp_path: Path, told: Iterable[TestResult | str], *, baseline_is_green: bool = True
+    tmp_path: Path, results: Iterable[TestResult | str], *, baseline_is_green: bool = True
 ) -> Verdict:
     path = tmp_path / "src" / "a.py"
     path.parent.mkdir(exist_ok=True)
@@ -250,8 +250,8 @@ def judged(
     edit = Edit(23, 24, "<=", "boundary")
     mutant = Source("src/a.py", path.read_text()).mutant(edit)
     assert mutant.hunk[-1] == "+    return a <= 1"
-    sessions = Sessions(tmp_path, list(told), baseline_is_green)
-    trial = Trial(cast("Workbench", sessions), cast("Reach", Known()), Limits())
+    sessions = Sessions(tmp_path, list(results), baseline_is_green)
+    trial = Trial(cast("Workbench", sessions), cast("Reach", KnownTests()), Limits())
     return trial.judge(mutant)
 
 
@@ -282,8 +282,8 @@ def test_a_failure_that_does_not_come_again_is_unsteady_and_no_catch(tmp_path: P
 
 
 def test_a_test_that_fails_without_the_mutant_is_no_catch(tmp_path: Path):
-    told = [red(), red(), green("y")]
-    verdict = judged(tmp_path, told, baseline_is_green=False)
+    results = [red(), red(), green("y")]
+    verdict = judged(tmp_path, results, baseline_is_green=False)
     assert (verdict.outcome, verdict.by) == ("survived", "")
 
 
@@ -319,9 +319,9 @@ def verdict(outcome: Any, key: str = "1", **facts: Any) -> Verdict:
 
 
 def test_the_rate_leaves_out_what_was_not_tried():
-    some = [verdict("caught")] * 2 + [verdict("timed out"), verdict("survived")]
-    assert rate([*some, verdict("invalid"), verdict("equivalent")]) == 75.0
-    assert "75 %" in table(some)
+    tried = [verdict("caught")] * 2 + [verdict("timed out"), verdict("survived")]
+    assert rate([*tried, verdict("invalid"), verdict("equivalent")]) == 75.0
+    assert "75 %" in table(tried)
     assert rate([]) == 100.0
 
 

@@ -11,7 +11,7 @@ from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.jobs.states import FINISHED
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 
 _ids = JobIds(SystemClock())
 
@@ -29,8 +29,8 @@ def app_on(world: World, **settings: Any) -> Tenure:
 
 
 async def put(app: Tenure, payloads: Sequence[bytes], task: str = "taking") -> list[str]:
-    """Store jobs as somebody would who writes to the store directly; return their ids."""
-    return await put_all(app, [NewJob(id="", task=task, payload=one) for one in payloads])
+    """Store jobs past all checks, as a direct write to the store does; return their ids."""
+    return await put_all(app, [NewJob(id="", task=task, payload=payload) for payload in payloads])
 
 
 async def put_all(app: Tenure, jobs: Sequence[NewJob]) -> list[str]:
@@ -38,7 +38,7 @@ async def put_all(app: Tenure, jobs: Sequence[NewJob]) -> list[str]:
     news = [_with_id(job) for job in jobs]
     for first in range(0, len(news), 100):
         await engine_of(app).services().store.jobs.insert(news[first : first + 100])
-    return [one.id for one in news]
+    return [job.id for job in news]
 
 
 def _with_id(job: NewJob) -> NewJob:
@@ -49,17 +49,17 @@ def _with_id(job: NewJob) -> NewJob:
 async def records(app: Tenure, ids: Sequence[str]) -> list[JobRecord | None]:
     store = engine_of(app).services().store
     return [
-        one for at in range(0, len(ids), 100) for one in await store.jobs.get(ids[at : at + 100])
+        job for at in range(0, len(ids), 100) for job in await store.jobs.get(ids[at : at + 100])
     ]
 
 
 async def ended(app: Tenure, ids: Sequence[str]) -> list[JobRecord]:
     """Wait until all have finished; return them."""
-    found: list[JobRecord] = []
+    jobs: list[JobRecord] = []
 
     async def all_ended() -> bool:
-        found[:] = [one for one in await records(app, ids) if one is not None]
-        return len(found) == len(ids) and all(one.state in FINISHED for one in found)
+        jobs[:] = [job for job in await records(app, ids) if job is not None]
+        return len(jobs) == len(ids) and all(job.state in FINISHED for job in jobs)
 
     await wait_until_async(all_ended, SIZE.patience, "every job has ended")
-    return found
+    return jobs

@@ -17,7 +17,7 @@ from tests.rig.scratch import new_folder
 from tests.rig.servers import Postgres, Server, ServerFailedError, Valkey, find_postgres
 from tests.rig.servers.installation import public_copy, unprivileged
 from tests.rig.spawn import alive, family, run
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
 needs_root = pytest.mark.skipif(unprivileged() == "self", reason="only root has to change user")
 
@@ -220,7 +220,7 @@ def test_servers_die_with_a_process_that_is_killed_and_their_folders_with_the_ne
         import sys
         from tests.rig import servers
         from tests.rig.spawn import family
-        from tests.rig.telling import hear, tell
+        from tests.rig.stdio import hear, tell
         started = [getattr(servers, kind)().start() for kind in sys.argv[1:]]
         tell("started", pids=[pid for server in started for pid in family(server.pid)])
         hear()

@@ -17,12 +17,12 @@ def changes(
     text: str, edits: Callable[[str], Iterator[Edit]], file: str = "src/a.py"
 ) -> set[tuple[str, str]]:
     """Return the operators with the lines that they write."""
-    found = set()
+    mutations = set()
     for edit in edits(text):
         mutant = Source(file, text).mutant(edit)
         added = [line[1:].strip() for line in mutant.hunk if line.startswith("+")]
-        found.add((edit.operator, "\n".join(added)))
-    return found
+        mutations.add((edit.operator, "\n".join(added)))
+    return mutations
 
 
 def in_function(*lines: str) -> str:
@@ -118,9 +118,11 @@ def test_texts_types_and_assertions_stay_as_they_are(text: str):
 
 def test_a_bound_in_seconds_need_not_be_exact():
     text = "_PATIENCE = 5.0\n\n\n" + in_function("return a < _PATIENCE", "return a < _TRIES")
-    found = changes(text, lambda source: python.edits(source, {}, python.tuning_constants([text])))
-    assert ("comparison", "return a >= _PATIENCE") in found
-    assert {new for operator, new in found if operator == "boundary"} == {"return a <= _TRIES"}
+    mutations = changes(
+        text, lambda source: python.edits(source, {}, python.tuning_constants([text]))
+    )
+    assert ("comparison", "return a >= _PATIENCE") in mutations
+    assert {new for operator, new in mutations if operator == "boundary"} == {"return a <= _TRIES"}
 
 
 def test_an_error_is_caught_less_or_with_cancellation_not_just_more_widely():
@@ -139,29 +141,31 @@ def test_only_statements_that_can_notice_swap_places():
         (["a.append(b)", "c += [b]"], False),
         (["a.append(b)", "await c()"], True),
     ]:
-        found = {operator for operator, _ in changes(in_function(*lines), python.edits)}
-        assert ("order" in found) == swaps, lines
+        operators = {operator for operator, _ in changes(in_function(*lines), python.edits)}
+        assert ("order" in operators) == swaps, lines
 
 
-def test_of_an_error_only_that_it_is_raised_can_change():
+def test_an_error_keeps_its_message_and_may_lose_its_raise():
     text = in_function("raise ValueError(f'{a} of {b + 1}', 2)")
     assert changes(text, python.edits) == {("removed statement", "pass")}
 
 
 def test_an_argument_is_dropped_only_if_the_call_works_without_it():
     text = "def g(*, a, b=1):\n    pass\n\n\nx = g(a=c, b=d)\n"
-    found = changes(text, lambda source: python.edits(source, python.optional_arguments([text])))
-    assert {new for operator, new in found if operator == "dropped argument"} == {"x = g(a=c)"}
+    mutations = changes(
+        text, lambda source: python.edits(source, python.optional_arguments([text]))
+    )
+    assert {new for operator, new in mutations if operator == "dropped argument"} == {"x = g(a=c)"}
 
 
 def test_sql_in_python_is_changed_as_sql():
     text = 'DUE = """\n    SELECT id FROM job\n    WHERE due <= :now\n    LIMIT :n\n"""\n'
-    found = changes(text, python.edits)
-    assert ("boundary", "WHERE due < :now") in found
-    assert ("removed limit", "") in found
+    mutations = changes(text, python.edits)
+    assert ("boundary", "WHERE due < :now") in mutations
+    assert ("removed limit", "") in mutations
 
 
-def test_what_compiles_to_the_same_code_is_recognised():
+def test_equal_code_is_recognized():
     assert python.same_code("x = 1 + 1\n", "x = (1 + 1)  # again\n")
     assert not python.same_code("x = 1\n", "x = 2\n")
     assert not python.same_code("x = 1\n", "x = \n")
@@ -234,7 +238,7 @@ def test_tables_settings_and_assignments_in_sql_stay_as_they_are():
     assert changes(text, sql.file_edits, "src/a.sql") == {("removed statement", "NULL;")}
 
 
-def test_what_a_row_holds_whose_existence_matters_stays_as_it_is():
+def test_the_columns_of_an_existence_check_stay():
     text = FUNCTION.format("RETURN EXISTS (SELECT 1 FROM t);")
     assert changes(text, sql.file_edits, "src/a.sql") == set()
 
@@ -278,19 +282,19 @@ def test_a_seed_draws_the_same_mutants_and_keeps_them_when_others_are_gone(
 
 
 @pytest.mark.parametrize(
-    ("wanted", "file", "place"),
+    ("choice", "file", "place"),
     [
         (Filter(paths=("src/tenure/supervisor",)), "src/tenure/supervisor/*", "*"),
         (Filter(places=("Supervisor.*",)), "src/tenure/supervisor/*", "Supervisor.*"),
         (Filter(languages=("lua",)), "src/tenure/stores/redis/lua/*", "*"),
     ],
 )
-def test_filters_choose_mutants(everything: list[Mutant], wanted: Filter, file: str, place: str):
-    found = [
-        mutant for mutant in everything if wanted.takes_file(mutant.file) and wanted.takes(mutant)
+def test_filters_choose_mutants(everything: list[Mutant], choice: Filter, file: str, place: str):
+    chosen = [
+        mutant for mutant in everything if choice.takes_file(mutant.file) and choice.takes(mutant)
     ]
-    assert found
-    for mutant in found:
+    assert chosen
+    for mutant in chosen:
         assert Path(mutant.file).match(file)
         assert Path(mutant.place).match(place)
 

@@ -1,4 +1,4 @@
-"""What only concerns the memory store: its clones may be used by several threads at once."""
+"""The memory store alone: several threads may use its clones at once."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from tenure.stores.memory.database import Database
 from tenure.testing import ManualClock
 from tests.rig.endings import bury, leave, recover, settlement
 from tests.rig.lookups import decisions
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 LEASE = Lease(key="key", holder="ann", fence=1, ttl=10)
 JOB = NewJob(id="job", task="work", queue="default")

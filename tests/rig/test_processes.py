@@ -10,9 +10,9 @@ import pytest
 
 from tests.rig.processes import Child, Fleet, _environment
 from tests.rig.spawn import alive, family
-from tests.rig.waiting import wait_until, wait_until_async
+from tests.rig.wait import wait_until, wait_until_async
 
-PROMPT = "from tests.rig.telling import hear, tell\n"
+PROMPT = "from tests.rig.stdio import hear, tell\n"
 
 
 def program(code: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import redis.asyncio
 
 from tests.rig.fixtures import Endpoint, ProxyTo
 from tests.rig.proxy import Proxy
-from tests.rig.waiting import wait_until_async
+from tests.rig.wait import wait_until_async
 from tests.rig.wire import Postgres, Resp
 
 Dial = Callable[..., redis.asyncio.Redis]
@@ -478,8 +478,8 @@ RESP3_REPLIES = [
 def test_resp_is_read_from_pieces_of_any_size(size: int):
     wire = Resp()
     stream = b"".join(raw for raw, _ in RESP3_REPLIES)
-    found = [part for piece in pieces(stream, size) for part in wire.received(piece)]
-    assert [(part.raw, part.ends_reply) for part in found] == RESP3_REPLIES
+    parts = [part for piece in pieces(stream, size) for part in wire.received(piece)]
+    assert [(part.raw, part.ends_reply) for part in parts] == RESP3_REPLIES
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -492,7 +492,7 @@ def test_postgres_is_read_from_pieces_of_any_size(size: int):
     query = b"Q\0\0\0\x0aBEGIN\0"
     stream = ssl + login + parse + sync + execute + query
     wire = Postgres()
-    found = [part for piece in pieces(stream, size) for part in wire.sent(piece)]
-    assert [part.raw for part in found] == [b"", login, parse + sync, execute, query]
-    assert [part.command for part in found] == [False, False, False, True, True]
-    assert b"SELECT 1" in found[3].text
+    parts = [part for piece in pieces(stream, size) for part in wire.sent(piece)]
+    assert [part.raw for part in parts] == [b"", login, parse + sync, execute, query]
+    assert [part.command for part in parts] == [False, False, False, True, True]
+    assert b"SELECT 1" in parts[3].text

@@ -1,4 +1,4 @@
-"""What a child program of a test uses to tell the test what happened."""
+"""The lines between a child program and its test, over standard input and output."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A mistaken set-up is told: a store by default, a store of one host, unknown variables."""
+"""Mistakes in the set-up are reported: a default store, a store of one host, unknown variables."""
 
 import asyncio
 import logging
@@ -65,7 +65,7 @@ async def test_tests_are_not_bothered(caplog: pytest.LogCaptureFixture):
     assert caplog.records == []
 
 
-async def test_a_misspelt_variable_is_told_once(
+async def test_a_misspelt_variable_is_reported_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level(logging.WARNING, logger="tenure")

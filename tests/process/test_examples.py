@@ -1,4 +1,4 @@
-"""Every program in examples/ does what it says: on SQLite, without a server."""
+"""Every program in examples/ works as documented: on SQLite, without a server."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.rig.waiting import wait_until
+from tests.rig.wait import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -155,8 +155,8 @@ def served(folder: Path, *, port: int = 0) -> Iterator[tuple[subprocess.Popen[st
 
 
 def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
-    with served(tmp_path) as (process, said):
-        url = re.match(r"Reports are served on (http://127\.0\.0\.1:\d+) ", said)[1]
+    with served(tmp_path) as (process, greeting):
+        url = re.match(r"Reports are served on (http://127\.0\.0\.1:\d+) ", greeting)[1]
         hers = {"Authorization": "Bearer ada-token"}
         with httpx2.Client(base_url=url, headers=hers, timeout=20, trust_env=False) as ada:
             report = {"title": "May", "pages": 1}
@@ -171,7 +171,9 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
             assert ada.get("/reports/jobs", headers={"Authorization": ""}).status_code == 401
             assert "Swagger" in ada.get("/docs").text
             document = ada.get("/openapi.json").json()
-            operations = [one for path in document["paths"].values() for one in path.values()]
+            operations = [
+                operation for path in document["paths"].values() for operation in path.values()
+            ]
             for operation in operations:
                 assert "application/problem+json" in operation["responses"]["401"]["content"]
 
@@ -182,14 +184,14 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
 
             long = ada.post("/reports", json={"title": "All", "pages": 500}).json()
             with ada.stream("GET", long["links"]["events"]) as events:
-                next(events.iter_lines())  # who follows holds up nobody for long
+                next(events.iter_lines())  # an open stream does not hold up the stop for long
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 0
         assert process.stderr.read() == ""
         assert "Traceback" not in process.stdout.read()
 
 
-def test_a_worker_of_the_service_stops_when_told(tmp_path: Path):
+def test_a_worker_of_the_service_stops_on_sigint(tmp_path: Path):
     process = subprocess.Popen(
         [sys.executable, "-W", "error", EXAMPLES / "reports", "worker"],
         cwd=tmp_path,
@@ -198,54 +200,54 @@ def test_a_worker_of_the_service_stops_when_told(tmp_path: Path):
         encoding="utf-8",
     )
     with process:
-        told = ""
-        while "takes jobs from" not in told:
-            told += process.stdout.readline()
+        output = ""
+        while "takes jobs from" not in output:
+            output += process.stdout.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
-    assert "the timers refresh_rates, send_digest" in told
+    assert "the timers refresh_rates, send_digest" in output
 
 
-def running(told: str) -> list[int]:
+def running(output: str) -> list[int]:
     """Return which of the processes in the tour's output are still there."""
-    pids = [int(pid) for pid in re.findall(r"pid (\d+)", told)]
+    pids = [int(pid) for pid in re.findall(r"pid (\d+)", output)]
     assert len(pids) == 5
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
+def test_a_tour_whose_output_is_closed_ends_quietly(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
-        told = ""
-        while "work." not in told:  # the first step has begun
-            told += process.stdout.readline()
+        output = ""
+        while "work." not in output:  # the first act has begun
+            output += process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(20) == 141
-    assert running(told) == []
+    assert running(output) == []
 
 
-def test_a_tour_that_is_killed_leaves_nobody_behind(tmp_path: Path):
+def test_a_tour_that_is_killed_leaves_no_process_behind(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
-        told = ""
-        while "worker-3" not in told:
-            told += process.stdout.readline()
+        output = ""
+        while "worker-3" not in output:
+            output += process.stdout.readline()
         process.kill()
-    wait_until(lambda: not running(told), timeout=20, what="its processes end")
+    wait_until(lambda: not running(output), timeout=20, what="its processes end")
 
 
-def test_a_tour_that_sees_something_broken_says_so(tmp_path: Path):
+def test_a_tour_reports_a_broken_promise(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
-        told = ""
-        while "worker-3" not in told:
-            told += process.stdout.readline()
-        os.kill(int(re.search(r"api-1 .* pid (\d+)", told)[1]), signal.SIGKILL)
-        told += process.stdout.read()
+        output = ""
+        while "worker-3" not in output:
+            output += process.stdout.readline()
+        os.kill(int(re.search(r"api-1 .* pid (\d+)", output)[1]), signal.SIGKILL)
+        output += process.stdout.read()
         assert process.stderr.read() == ""
         assert process.wait(20) == 1
-    assert "BROKEN: " in told
-    assert "every promise was kept" not in told
-    assert running(told) == []
+    assert "BROKEN: " in output
+    assert "every promise was kept" not in output
+    assert running(output) == []
 
 
 @pytest.mark.parametrize(("encoding", "bar"), [("utf-8", "░░░"), ("ascii", "...")])
@@ -264,10 +266,10 @@ def test_the_tour_in_a_narrow_terminal_until_ctrl_c(tmp_path: Path, encoding: st
         assert process.stderr.read() == ""
         assert process.wait(20) == 130
     os.close(master)
-    told = seen.decode(encoding)
-    moves = re.findall(r"\r\033\[K( [^\r\n]*)(?=\r\033)", told)
+    output = seen.decode(encoding)
+    moves = re.findall(r"\r\033\[K( [^\r\n]*)(?=\r\033)", output)
     assert all(move.endswith("\033[0m") for move in moves)
     assert {len(re.sub(r"\033\[[\d;]*m", "", move)) for move in moves} == {29}
     assert bar in moves[0]
-    assert told.endswith("\n")
-    assert running(told) == []
+    assert output.endswith("\n")
+    assert running(output) == []

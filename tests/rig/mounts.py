@@ -1,4 +1,4 @@
-"""Mounts: told ones, for every test, and real ones, where the system allows them."""
+"""Mounts: faked ones for every test, and real ones where the system allows them."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Ticks: python -m tests.process.ticking URL NAMESPACE LEDGER, until a signal."""
+"""Ticks: python -m tests.process.ticker URL NAMESPACE LEDGER, until a signal."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tenure import Tenure, Tick, current_job
 from tests.process.job_ledger import JobLedger
-from tests.rig.telling import tell
+from tests.rig.stdio import tell
 
 TTL = 1.5
 LIMIT = 2
