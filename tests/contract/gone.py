@@ -1,4 +1,4 @@
-"""All the ways in which a lease can be gone while somebody still believes in it."""
+"""All the ways in which a lease can end while its holder still trusts it."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""guard: what it accepts and refuses. What it protects is shown with tests/locks/test_guard.py."""
+"""guard: what it accepts and refuses. tests/locks/test_guard.py shows what it protects."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.contract.worlds import World
 
 @asynccontextmanager
 async def transaction(world: World) -> AsyncIterator[object]:
-    """Open a transaction of the user's own; None where the store has none to take part in."""
+    """Open a transaction of the user; None if the store has no transactions."""
     if world.family == "sqlite":
         db = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
         db.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""What must fail: every call that names a fence, in every way its lease can be gone."""
+"""Every call that names a fence must fail in every way that its lease can end."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias

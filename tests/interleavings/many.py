@@ -1,4 +1,4 @@
-"""Many schedules on one kind of store: what they came to, and whether enough happened in them."""
+"""Many schedules on one kind of store: their results, and whether enough happened in them."""
 
 import os
 import tempfile
@@ -36,7 +36,7 @@ COLUMNS = (
     "orders tried",
 )
 
-# At least so often per schedule, or they have shown nothing. About a half of what is usual.
+# Minimum counts per schedule, about half of the usual ones: fewer would show nothing.
 _FLOORS = {
     "calls": 9.0,
     "calls that overlapped": 6.0,
@@ -56,7 +56,7 @@ _FLOORS_OF = {
 
 @contextmanager
 def running(family: str, url: str | None = None) -> Iterator[Rig]:
-    """Open a rig: on a file or server of its own, or an empty place that is nobody else's."""
+    """Open a rig on a file or server of its own, or on an empty database for it alone."""
     with ExitStack() as stack:
         if family == "sqlite":
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a folder in it
@@ -72,7 +72,7 @@ def running(family: str, url: str | None = None) -> Iterator[Rig]:
 
 @dataclass
 class Sum:
-    """What some schedules came to."""
+    """The results of some schedules."""
 
     counts: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -84,7 +84,7 @@ class Sum:
         self.failed += other.failed
 
     def missing(self, family: str) -> list[str]:
-        """Return what happened too rarely."""
+        """Return the counts that are too low."""
         schedules = self.counts["schedules"]
         floors = {**_FLOORS, **_FLOORS_OF[family]}
         return [
@@ -103,13 +103,13 @@ def run_many(
     failures: int = 10,
     **how: Any,
 ) -> Sum:
-    """Run the schedules of some seeds, up to so many that fail."""
+    """Run the schedules of some seeds; stop after a number of failures."""
     total = Sum()
     left = list(seeds)
     began = time.perf_counter()
     while left and len(total.failed) < failures:
         with running(family, url) as rig:
-            # A store that went wrong is not trusted with the next schedule.
+            # A store that failed is not used for the next schedule.
             failed = False
             while left and not failed:
                 schedule = drawn(kind, left.pop(0), **how)
@@ -126,7 +126,7 @@ def violation(schedule: Schedule, rig: Rig) -> ViolationError | None:
     try:
         Run(schedule, rig).go()
     except ViolationError as why:
-        with suppress(ViolationError):  # it may hang for good
+        with suppress(ViolationError):  # it may hang forever
             rig.drain()
         rig.finished()
         return why
@@ -134,7 +134,7 @@ def violation(schedule: Schedule, rig: Rig) -> ViolationError | None:
 
 
 def shortened(schedule: Schedule, rig: Rig) -> Schedule:
-    """Leave out calls, and cuts, as long as the store still differs."""
+    """Leave out calls and cuts as long as the store still differs."""
 
     def fails(steps: list[Any]) -> bool:
         return violation(schedule._replace(steps=tuple(steps)), rig) is not None
@@ -148,6 +148,6 @@ def shortened(schedule: Schedule, rig: Rig) -> Schedule:
 
 
 def replay_command(family: str, schedule: Schedule) -> str:
-    """Return what runs the schedule again."""
+    """Return the command that runs the schedule again."""
     which = f"--store {family} --kind {schedule.kind} --seed {schedule.seed}"
     return f"{interpreter()} -m tests.interleavings {which}"

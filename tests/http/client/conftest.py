@@ -35,7 +35,7 @@ def clock() -> HurriedClock:
 
 @pytest.fixture
 def user() -> str:
-    """Whose jobs these are: nobody else's are counted."""
+    """A user of its own for each test, so that jobs of other tests are not counted."""
     return uuid4().hex
 
 

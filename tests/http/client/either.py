@@ -1,4 +1,4 @@
-"""How tests speak to either client, with `await` and without."""
+"""Helpers to use the async and the plain client alike."""
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
@@ -10,11 +10,11 @@ from tests.http.network import HurriedClock, Mishap
 from tests.http.report_server import Server
 
 AT_ONCE = ["0", "Wed, 21 Oct 2015 07:28:00 GMT"]
-"""What a server says in `Retry-After` that would have a client come back at once."""
+"""Values of `Retry-After` that would make a client come back at once."""
 
 
 class Outage(Mishap):
-    """For as many requests as it is planned for, until it is over."""
+    """An outage for as many requests as planned, until `is_over` is set."""
 
     def __init__(self, status: int | None = 503):
         self._status = status
@@ -29,7 +29,7 @@ class Outage(Mishap):
 
 
 class Quiet(Mishap):
-    """A stream of events, or any other answer, of which nothing comes for so long."""
+    """An event stream, or another answer, that stays silent for some seconds."""
 
     def __init__(self, clock: HurriedClock, seconds: float):
         self._stream = QuietStream(clock, seconds)
@@ -54,7 +54,7 @@ class QuietStream(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 async def got(value):
-    """Return what either client answers; the server has a thread of its own."""
+    """Return the answer of either client; the server runs in a thread of its own."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -68,7 +68,7 @@ async def each(events) -> AsyncIterator[JobEvent]:
 
 
 async def followed(events, server: Server, gate: str) -> list[JobEvent]:
-    """Return all events of a job that takes its next step when one was seen."""
+    """Return all events of a job that takes its next step after each event."""
     seen = []
     async for event in each(events):
         seen.append(event)

@@ -1,4 +1,4 @@
-"""A clock that stands still unless a client pauses, and answers to the second on it."""
+"""A clock that moves only when a client pauses, and answers that take exact times on it."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from tenure.core.clock import SystemClock
 from tests.http.network import Answered, Mishap
 
 JITTER = 0.5
-"""What a still clock draws: half of each random pause."""
+"""The random number of a still clock: half of each random pause."""
 
 EVENT_STREAM = {"Content-Type": "text/event-stream"}
 ID = "01900000-0000-7000-8000-000000000000"
@@ -17,7 +17,7 @@ PLACE = {"Location": f"/reports/jobs/{ID}"}
 
 
 class StillClock(SystemClock):
-    """Moves by what a client pauses, and by what a test lets pass."""
+    """Moves when a client pauses or a test advances it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class StillClock(SystemClock):
 
 
 class After(Mishap):
-    """An answer that takes so many seconds."""
+    """An answer that takes `seconds`."""
 
     def __init__(self, clock: StillClock, seconds: float, answer: Mishap):
         self._clock, self._seconds, self._answer = clock, seconds, answer
@@ -54,7 +54,7 @@ class After(Mishap):
 
 
 def job_of(state: str = "running", **members: Any) -> bytes:
-    """Return a job as the routes show it."""
+    """Return a job resource as the routes send it."""
     links = {"job": "/s", "result": "/r", "events": "/e"}
     shown = {"id": ID, "state": state, "created": "2026-01-01T00:00:00Z", "links": links}
     return json.encode({**shown, **members})

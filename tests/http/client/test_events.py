@@ -1,4 +1,4 @@
-"""Events, by either client: none twice, the last one always, over streams that are cut."""
+"""Events, by either client: none twice, always the last one, over dropped streams."""
 
 import asyncio
 import time

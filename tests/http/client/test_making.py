@@ -1,4 +1,4 @@
-"""How clients are made, and what they need."""
+"""How clients are created, and what they need."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Either client without a server: a clock that stands still, and a job that was submitted."""
+"""Either client without a server, on a clock that stands still, with a submitted job."""
 
 import pytest
 

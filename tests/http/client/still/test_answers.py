@@ -1,4 +1,4 @@
-"""What a client makes of answers: results, problems, addresses, odd streams."""
+"""How a client reads answers: results, problems, locations, odd streams."""
 
 import sys
 from types import SimpleNamespace

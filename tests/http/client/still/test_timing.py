@@ -1,4 +1,4 @@
-"""When a client asks again, how long it waits and when it gives up: exact, on a still clock."""
+"""When a client retries, how long it waits and when it gives up: exact, on a still clock."""
 
 import httpx2
 import pytest
@@ -9,9 +9,9 @@ from tests.http.client.stillness import PLACE, After, event, shown, stored, stre
 from tests.http.network import Answered, Mishap, Network, Unreachable
 
 JITTER = 0.125
-"""Of the first try that fails: half of its longest."""
+"""The pause after the first failed try: half of its maximum."""
 APART = 0.125
-"""What is added to the pause that a server asks for: half of a quarter of a second."""
+"""Added to the pause that a server asks for: half of a quarter of a second."""
 ENDED = shown("succeeded", result=1)
 
 
