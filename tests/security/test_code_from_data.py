@@ -30,6 +30,7 @@ FORBIDDEN |= {"codeop", "runpy", "gzip", "bz2", "lzma", "zipfile", "tarfile", "x
 
 # Where something is imported by its name, and whose name that is: never one out of a store.
 BY_NAME = {
+    "__init__.py": "the list of public names that are imported at their first use",
     "app/workers.py": "Tenure(imports=...)",
     "http/client/transport.py": "httpx2, or httpx",
     "runtime/attempts/processes/functions.py": "the module of a function declared as a task",
