@@ -10,7 +10,8 @@ from tenure.cli.commands import tenure
 
 # Every command, by what it may do without being told what exactly.
 LOOKING = {
-    *("jobs ls", "jobs show", "jobs tail", "locks ls", "locks show", "replicas", "doctor", "ping"),
+    *("jobs ls", "jobs show", "jobs tail", "locks ls", "locks show", "queues ls", "replicas ls"),
+    *("doctor", "ping"),
     *("timers ls", "timers next", "timers history", "timers explain"),
 }
 NAMED = {  # they change one thing, which has to be named
