@@ -90,7 +90,7 @@ class Connection:
         except TenureError:
             raise
         except Exception as error:  # noqa: BLE001 - the driver may raise anything
-        fault = translate(error, self.url, opening=True)
+            fault = translate(error, self.url, opening=True)
             raise fault from fault.__cause__
         size = self._address.pool_size
         self._pool = Pool(self._connector.dial, self.url, self.clock, connection, size)
