@@ -1,4 +1,4 @@
-"""The service of docs/layout.md, started by its own commands, while its parts are killed."""
+"""The service of docs/whole-service.md, started by its own commands, while its parts are killed."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.rig.processes import Child, Fleet
 from tests.rig.sizes import SIZE
 from tests.rig.wait import wait_until
 
-PAGE = (Path(__file__).parents[2] / "docs" / "layout.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "whole-service.md").read_text("utf-8")
 ANN = {"X-User": "ann"}
 # Each process imports FastAPI, which takes long on a busy machine.
 PATIENCE = 6 * SIZE.patience
