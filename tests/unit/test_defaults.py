@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenure import Backoff, Tenure, Unique
+from tenure.app import engine_of
 from tenure.cli.worker.command import worker
 from tenure.core.settings import URL_DEFAULT, Settings, usable_cores
 from tenure.http import AsyncClient, AsyncRouter, Client
@@ -30,7 +31,7 @@ def of_app() -> dict[str, object]:
     settings = Settings.read({}, {})
     values = {name: getattr(settings, name) for name in settings.__struct_fields__}
     assert values.pop("process_workers") == usable_cores()
-    app = {"url": URL_DEFAULT, "migrate": Tenure("memory://")._migrate, **values}
+    app = {"url": URL_DEFAULT, "migrate": engine_of(Tenure("memory://")).config.migrate, **values}
     return {name: app.get(name, default) for name, default in defaults(Tenure.__init__).items()}
 
 
