@@ -28,9 +28,9 @@ def hand(request: pytest.FixtureRequest, real_world: World) -> Hand:
 def check_unreadable(answer: httpx2.Response) -> None:
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
-    told = answer.json()
-    assert told["type"] == UNREADABLE
-    assert told["title"] == "The job cannot be read"
+    problem = answer.json()
+    assert problem["type"] == UNREADABLE
+    assert problem["title"] == "The job cannot be read"
     # Nothing of where it is or what is wrong with it.
     for word in ("tenure_", "job:", "record", "attempt", "tenure jobs", "localhost", HIDDEN):
         assert word not in answer.text.replace(UNREADABLE, "")

@@ -144,13 +144,13 @@ async def test_a_long_problem_is_kept_as_far_as_it_fits(namespace: str, face: Fa
         result = await ann.get(f"{location}/result")
         assert result.status_code == 451
         assert result.headers["content-type"] == PROBLEM
-        told = result.json()
-        assert told == job["error"]
-        assert (told["status"], told["type"]) == (451, "https://x.test/law")
-        assert told["title"] == "Not \u0000 here"
-        assert told["detail"].startswith('"\u0007' * 100)
-        assert told["detail"].endswith("\N{HORIZONTAL ELLIPSIS}")
-        assert "errors" not in told
+        problem = result.json()
+        assert problem == job["error"]
+        assert (problem["status"], problem["type"]) == (451, "https://x.test/law")
+        assert problem["title"] == "Not \u0000 here"
+        assert problem["detail"].startswith('"\u0007' * 100)
+        assert problem["detail"].endswith("\N{HORIZONTAL ELLIPSIS}")
+        assert "errors" not in problem
 
 
 def test_whatever_is_long_in_a_problem_leaves_its_status():
@@ -166,14 +166,14 @@ def test_whatever_is_long_in_a_problem_leaves_its_status():
             problem = Problem(418, **{"title": "Tea", **members})
             report = report_on(problem)
             assert len(report.message) <= 4_000
-            found = problem_of_report(report)
-            assert found is not None
-            assert found.status == found.body["status"] == 418
-            assert {"type", "title"} <= set(found.body)
+            kept = problem_of_report(report)
+            assert kept is not None
+            assert kept.status == kept.body["status"] == 418
+            assert {"type", "title"} <= set(kept.body)
             if members.get("title") is None:
-                assert found.body["title"] == "Tea"
+                assert kept.body["title"] == "Tea"
             if members.get("detail") == "short":
-                assert found.body["detail"] == "short"
+                assert kept.body["detail"] == "short"
 
 
 async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
@@ -223,9 +223,9 @@ async def test_cancelled_while_waiting(real_replica: Replica):
     service = await real_replica(works=False)
     async with client_of(service.face("starlette")) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
-        told = await ann.delete(location)
-        assert told.status_code == 200
-        assert told.json()["state"] == "cancelled"
+        reply = await ann.delete(location)
+        assert reply.status_code == 200
+        assert reply.json()["state"] == "cancelled"
         result = await ann.get(f"{location}/result")
         assert result.status_code == 410
         assert result.json()["type"] == "urn:tenure:problem:cancelled"
@@ -238,11 +238,11 @@ async def test_cancelled_while_running(real_replica: Replica, stage: Stage):
     async with client_of(service.face("fastapi"), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
         await wait_until_async(lambda: stage.ran, SIZE.patience)
-        told = await ann.delete(location)
-        if told.status_code == 202:  # it may have ended before anybody could look
-            assert told.json()["cancelling"]
-            assert int(told.headers["retry-after"]) >= 1
-        assert told.status_code in (200, 202)
+        reply = await ann.delete(location)
+        if reply.status_code == 202:  # it may have ended before anybody could look
+            assert reply.json()["cancelling"]
+            assert int(reply.headers["retry-after"]) >= 1
+        assert reply.status_code in (200, 202)
         again = await ann.delete(location)
         assert again.status_code in (200, 202)
         job = (await ann.get(location, headers={"Prefer": "wait=20"})).json()
@@ -271,11 +271,11 @@ async def test_a_cancel_that_races_with_the_end(real_replica: Replica):
         return (await client.post("/reports", json={"month": 1})).headers["location"]
 
     async def cancelled(client: httpx2.AsyncClient, location: str) -> str:
-        told = await client.delete(location)
-        assert told.status_code == (200 if told.json()["state"] in FINISHED else 202)
+        reply = await client.delete(location)
+        assert reply.status_code == (200 if reply.json()["state"] in FINISHED else 202)
         end = (await client.get(location, headers={"Prefer": "wait=20"})).json()
-        if told.status_code == 200:
-            assert end["state"] == told.json()["state"]
+        if reply.status_code == 200:
+            assert end["state"] == reply.json()["state"]
         result = await client.get(f"{location}/result")
         assert (end["state"], result.status_code) in {("succeeded", 200), ("cancelled", 410)}
         await assert_final(client, location)
@@ -350,8 +350,10 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
         assert refusal is not None
         raise refusal(msg)
 
-    def told() -> list[str]:
-        return [one.getMessage() for one in caplog.records if "HTTP requests" in one.getMessage()]
+    def warnings() -> list[str]:
+        return [
+            line.getMessage() for line in caplog.records if "HTTP requests" in line.getMessage()
+        ]
 
     async def ask() -> None:
         if refusal is None:
@@ -362,10 +364,10 @@ async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
         monkeypatch.setattr(service.app._store.jobs, "find", refuse)
     for _ in range(3):
         await ask()
-    [first] = told()
+    [first] = warnings()
     assert words in first
     assert refusal is None or "no rights\\n2026" in first
     assert "\n" not in first
     monkeypatch.setattr(store_trouble, "_AT_MOST_EVERY", 0.0)
     await ask()
-    assert "2 more" in told()[1]
+    assert "2 more" in warnings()[1]

@@ -71,7 +71,7 @@ async def test_whatever_is_asked_is_answered_as_documented(replica: Replica, fac
         paths = ("slow", "failing", "refusing", "brief")
         wait = {"Prefer": "wait=9"}
         made = [await ann.post(f"/reports/{path}", headers=wait) for path in paths]
-    ids = [one.headers["location"].rpartition("/")[2].encode() for one in made]
+    ids = [reply.headers["location"].rpartition("/")[2].encode() for reply in made]
     dice = random.Random(f"{face} 8")
     until, statuses = time.monotonic() + SECONDS, {}
     while time.monotonic() < until:
@@ -94,7 +94,7 @@ async def test_whatever_is_asked_is_answered_as_documented(replica: Replica, fac
     assert len(statuses) > 5, statuses
     assert sum(statuses.values()) > 100
     # Of the framework or of asyncio; what a handler raised is in the log on purpose.
-    assert [one for one in caplog.records if one.exc_info and one.name != "tenure"] == []
+    assert [line for line in caplog.records if line.exc_info and line.name != "tenure"] == []
 
 
 def assert_documented(reply: Any, request: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def test_without_a_key_there_is_none():
 
 
 @pytest.mark.parametrize(
-    ("given", "tags"),
+    ("if_none_match", "tags"),
     [
         (None, set()),
         (" , ", set()),
@@ -83,8 +83,8 @@ def test_without_a_key_there_is_none():
         ("*", {"*"}),
     ],
 )
-def test_which_revisions_a_client_knows(given, tags):
-    headers = Headers({} if given is None else {"If-None-Match": given})
+def test_which_revisions_a_client_knows(if_none_match, tags):
+    headers = Headers({} if if_none_match is None else {"If-None-Match": if_none_match})
     assert known_entity_tags(headers) == tags
 
 

@@ -21,13 +21,13 @@ async def test_a_submission_is_looked_at_before_it_is_stored(replica: Replica, f
     service = await replica(works=False)
     seen: list[Submission] = []
 
-    async def look(asked: Submission) -> None:
-        seen.append(asked)
-        if asked.arguments["body"].month > 12:
+    async def look(submission: Submission) -> None:
+        seen.append(submission)
+        if submission.arguments["body"].month > 12:
             raise Problem(402, "Pay first", headers={"X-Price": "7"}, price=7)
 
-    def plain(asked: Submission) -> None:
-        assert asked.owner == "ann"
+    def plain(submission: Submission) -> None:
+        assert submission.owner == "ann"
 
     @service.router.put("/looked/{year}", before_enqueue=look)
     async def looked(year: int, body: Ask, q: str = "z") -> None: ...
@@ -44,11 +44,15 @@ async def test_a_submission_is_looked_at_before_it_is_stored(replica: Replica, f
         assert refused.headers["x-price"] == "7"
         assert refused.json()["price"] == 7
         assert await stored(service.app) == []
-        [asked] = seen
-        assert (asked.owner, asked.method, asked.path) == ("ann", "PUT", "/looked/{year}")
-        assert dict(asked.headers) == {"accept-language": "de"}
-        assert asked.arguments["year"] == 2024
-        assert asked.arguments["body"].secret.get_secret_value() == "s3"
+        [submission] = seen
+        assert (submission.owner, submission.method, submission.path) == (
+            "ann",
+            "PUT",
+            "/looked/{year}",
+        )
+        assert dict(submission.headers) == {"accept-language": "de"}
+        assert submission.arguments["year"] == 2024
+        assert submission.arguments["body"].secret.get_secret_value() == "s3"
         assert (await ann.put("/reports/looked/1", json={"month": 1})).status_code == 202
         assert (await ann.post("/reports/plain")).status_code == 202
         bad = await ann.put("/reports/looked/x", json={"month": 1})
@@ -59,8 +63,8 @@ async def test_a_repeat_is_not_looked_at_again(replica: Replica, face: Face):
     service = await replica(works=False)
     looked: list[Submission] = []
 
-    def once(asked: Submission) -> None:
-        looked.append(asked)
+    def once(submission: Submission) -> None:
+        looked.append(submission)
         if len(looked) > 1:
             raise Problem(402, "Pay again")
 
@@ -258,7 +262,7 @@ def test_a_path_that_only_looks_like_a_job_is_taken(path: str):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("declare", "message"),
     [
         (lambda: AsyncRouter(FastAPI()), "the Tenure app that stores the jobs, not a FastAPI"),
         (lambda: AsyncRouter(Tenure("memory://"), owner="ann"), "is a function that says who asks"),
@@ -267,9 +271,9 @@ def test_a_path_that_only_looks_like_a_job_is_taken(path: str):
         (lambda: make().post("", max_wait="10m"), "at most 300 s, not '10m'"),
     ],
 )
-def test_what_is_mixed_up_is_said(given, said: str):
-    with pytest.raises(ConfigError, match=said):
-        given()
+def test_what_is_mixed_up_is_said(declare, message: str):
+    with pytest.raises(ConfigError, match=message):
+        declare()
 
 
 @pytest.mark.parametrize(
@@ -318,10 +322,10 @@ def test_other_wrong_declarations_are_refused():
     with pytest.raises(ConfigError, match="max_wait"):
         make().post("", max_wait="1h")
 
-    async def twice(one: Ask, two: Ask) -> None: ...
+    async def twice(first: Ask, second: Ask) -> None: ...
     async def several(*args: int) -> None: ...
 
-    with pytest.raises(ConfigError, match="one and two"):
+    with pytest.raises(ConfigError, match="first and second"):
         make().post("")(twice)
     with pytest.raises(ConfigError, match="by name"):
         make().post("")(several)
@@ -330,7 +334,9 @@ def test_other_wrong_declarations_are_refused():
 
 
 async def test_a_declared_handler_is_a_task_as_any_other(service: Service):
-    [build] = [one.task for one in service.router.endpoints if one.task.name == "redo"]
+    [build] = [
+        endpoint.task for endpoint in service.router.endpoints if endpoint.task.name == "redo"
+    ]
     assert await build(year=3) == [3, 0]
     job = await build.enqueue(year=4)
     assert await job.result(20) == [4, 0]

@@ -25,7 +25,7 @@ def keyed(key: str) -> dict[str, str]:
 
 async def test_fifty_posts_with_one_key_are_one_job(real_replica: Replica):
     replicas = [await real_replica(works=False), await real_replica(works=False)]
-    clients = [client_of(one.face("fastapi")) for one in replicas]
+    clients = [client_of(replica.face("fastapi")) for replica in replicas]
 
     async def post(number: int) -> httpx2.Response:
         # However its JSON is laid out, it is the same request.
@@ -34,9 +34,9 @@ async def test_fifty_posts_with_one_key_are_one_job(real_replica: Replica):
         return await clients[number % 2].post("/reports", content=body, headers=headers)
 
     answers = await asyncio.gather(*map(post, range(50)))
-    assert {one.status_code for one in answers} == {202}
-    assert len({one.headers["location"] for one in answers}) == 1
-    replayed = [one.headers.get("idempotency-replayed") for one in answers]
+    assert {answer.status_code for answer in answers} == {202}
+    assert len({answer.headers["location"] for answer in answers}) == 1
+    replayed = [answer.headers.get("idempotency-replayed") for answer in answers]
     assert sorted(map(str, replayed)) == ["None"] + ["true"] * 49
     assert len(await stored(replicas[0].app)) == 1
 
@@ -67,8 +67,8 @@ async def _others_get_their_own(client: httpx2.AsyncClient, location: str) -> No
     bens = await client.post("/reports", json=body, headers=headers)
     elsewhere = await client.put("/reports/years/3", json=body, headers=keyed("k1"))
     by_another_method = await client.patch("/reports/years/3", json=[1], headers=keyed("k1"))
-    found = {one.headers["location"] for one in (bens, elsewhere, by_another_method)}
-    assert len(found | {location}) == 4
+    locations = {reply.headers["location"] for reply in (bens, elsewhere, by_another_method)}
+    assert len(locations | {location}) == 4
     assert "idempotency-replayed" not in bens.headers
 
 
@@ -240,10 +240,10 @@ async def test_accepted_means_stored(replica: Replica, faults: Faults, face: Fac
     async with client_of(service.face(face)) as client:
         # As often as the app tries by itself, so that it has to tell.
         getattr(faults, f"lose_{lost}")("insert", times=3)
-        told = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
-        assert told.status_code == 503
-        assert told.headers["retry-after"] == "1"
-        assert told.json()["type"] == "urn:tenure:problem:store-unavailable"
+        reply = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
+        assert reply.status_code == 503
+        assert reply.headers["retry-after"] == "1"
+        assert reply.json()["type"] == "urn:tenure:problem:store-unavailable"
         faults.heal()
         again = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
         assert again.status_code == 202

@@ -11,8 +11,8 @@ from tenure.http import AsyncRouter
 def test_what_a_framework_fills_in_is_refused_when_it_is_declared(kind: type):
     router = AsyncRouter(Tenure("memory://"), prefix="/reports", owner=lambda: "ada")
 
-    async def build(given) -> None: ...
+    async def build(value) -> None: ...
 
-    build.__annotations__["given"] = kind
-    with pytest.raises(ConfigError, match=f"'given' .* declared with {kind.__name__}, .* worker"):
+    build.__annotations__["value"] = kind
+    with pytest.raises(ConfigError, match=f"'value' .* declared with {kind.__name__}, .* worker"):
         router.post("")(build)

@@ -16,14 +16,14 @@ WORDS = {"constrained", "url", "iterable"}
 """What no request has as its body; a list of them is one."""
 
 
-def echoing(kind: Kind, found: list[Any]):
+def echoing(kind: Kind, bodies: list[Any]):
     """Return a handler, and what its body and its result are."""
     type_, value = kind.type, kind.value
     if kind.name in WORDS:
         type_, value = list.__class_getitem__(type_), [value]
 
     async def echo(body):
-        found.append(body)
+        bodies.append(body)
         return body
 
     echo.__annotations__ = {"body": type_, "return": type_}
@@ -49,13 +49,13 @@ def schema_of(api: FastAPI, path: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "kind", [one for one in KINDS if one.is_for_fastapi], ids=lambda kind: kind.name
+    "kind", [kind for kind in KINDS if kind.is_for_fastapi], ids=lambda kind: kind.name
 )
 async def test_fastapi_sends_and_documents_the_same_for_a_job(kind: Kind):
     app, api = Tenure("memory://"), FastAPI()
     router = AsyncRouter(app, prefix="/slow", owner=lambda: "ann")
-    found: list[Any] = []
-    echo, value = echoing(kind, found)
+    bodies: list[Any] = []
+    echo, value = echoing(kind, bodies)
     api.post("/plain")(in_body(echo))
     router.post("")(echo)
     api.include_router(router.router)
@@ -68,15 +68,15 @@ async def test_fastapi_sends_and_documents_the_same_for_a_job(kind: Kind):
         assert slow.json() == plain.json()
         job = (await client.get(slow.headers["Location"])).json()
         assert (job["result"], job["error"]) == (plain.json(), None)
-    assert repr(found[0]) == repr(found[1])
+    assert repr(bodies[0]) == repr(bodies[1])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_starlette_serves_the_same(kind: Kind):
     app = Tenure("memory://")
     router = AsyncRouter(app, prefix="/slow", owner=lambda: "ann")
-    found: list[Any] = []
-    echo, value = echoing(kind, found)
+    bodies: list[Any] = []
+    echo, value = echoing(kind, bodies)
     task = router.post("")(echo)
     async with app, app.worker(), client_of(router.asgi) as client:
         headers = {**JSON, "Prefer": "wait=10"}
@@ -86,4 +86,4 @@ async def test_starlette_serves_the_same(kind: Kind):
         assert slow.json() == (await client.get(slow.headers["Location"])).json()["result"]
         assert own.state == "succeeded"
     if kind.name != "private attributes":
-        assert found == [value, value]
+        assert bodies == [value, value]

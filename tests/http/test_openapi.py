@@ -101,13 +101,19 @@ def test_the_document_says_all_of_it(schema: Any):
         assert header["schema"]["type"] in {kind, "boolean"}, name
         assert header["description"]
     [link] = accepted["links"].values()
-    operations = {one["operationId"]: one for path in paths.values() for one in path.values()}
+    operations = {
+        operation["operationId"]: operation
+        for path in paths.values()
+        for operation in path.values()
+    }
     assert len(operations) == sum(map(len, paths.values()))
     assert link["operationId"] in operations
-    names = {one["name"]: one for one in submit["parameters"]}
+    names = {parameter["name"]: parameter for parameter in submit["parameters"]}
     assert {"Idempotency-Key", "Prefer", "loud"} <= set(names)
     assert not names["Idempotency-Key"].get("required")
-    dear = {one["name"]: one for one in paths["/reports/dear"]["post"]["parameters"]}
+    dear = {
+        parameter["name"]: parameter for parameter in paths["/reports/dear"]["post"]["parameters"]
+    }
     assert dear["Idempotency-Key"]["required"]
     job = paths["/reports/jobs/{job_id}"]
     assert set(job["get"]["responses"]) >= {"200", "304", "404", "503"}
@@ -127,20 +133,20 @@ def test_the_document_says_all_of_it(schema: Any):
 @pytest.fixture(scope="module")
 def ids(url: str) -> list[str]:
     """Jobs that have ended in every way."""
-    found = []
+    made = []
     with httpx2.Client(base_url=url, headers=ANN) as client:
         ends = ("failing", "refusing", "timing-out", "slow", "slow?steps=50")
-        found += [client.post(f"/reports/{path}").json()["id"] for path in ends]
-        found.append(client.delete("/reports/years/2020").json()["id"])
-        found.append(client.post("/reports/slow?steps=200000").json()["id"])
-        client.delete(f"/reports/jobs/{found[-1]}")
+        made += [client.post(f"/reports/{path}").json()["id"] for path in ends]
+        made.append(client.delete("/reports/years/2020").json()["id"])
+        made.append(client.post("/reports/slow?steps=200000").json()["id"])
+        client.delete(f"/reports/jobs/{made[-1]}")
 
         def are_over() -> bool:
             listed = client.get("/reports/jobs").json()["jobs"]
-            return sum(job["finished"] is not None for job in listed) == len(found)
+            return sum(job["finished"] is not None for job in listed) == len(made)
 
         wait_until(are_over, SIZE.patience)
-    return found
+    return made
 
 
 def checks(path: str) -> list[Any]:
@@ -155,7 +161,7 @@ def checks(path: str) -> list[Any]:
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 def test_whoever_goes_by_the_document_finds_nothing(schema: Any, ids: list[str]):
     """Every operation with values that fit and that do not, until the time is up."""
-    operations = [found.ok() for found in schema.get_all_operations()]
+    operations = [operation.ok() for operation in schema.get_all_operations()]
     assert len(operations) >= 15
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
     until = time.monotonic() + SECONDS
@@ -169,18 +175,18 @@ def test_whoever_goes_by_the_document_finds_nothing(schema: Any, ids: list[str])
                 return
 
 
-def _try(operation: Any, mode: Any, turn: int, **given_: Any) -> None:
+def _try(operation: Any, mode: Any, turn: int, **fixed: Any) -> None:
     """Ask a few times; Hypothesis could not be stopped in the middle of many."""
 
     @seed(turn)
     @settings(
-        max_examples=1 if given_ else 3,
+        max_examples=1 if fixed else 3,
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy(generation_mode=mode, **given_))
+    @given(case=operation.as_strategy(generation_mode=mode, **fixed))
     def ask(case: Any) -> None:
         answer = case.call(headers=ANN, timeout=20)
         case.validate_response(answer, checks=checks(operation.path))
@@ -202,7 +208,7 @@ def test_the_answers_of_an_endpoint_follow_from_its_options(key: Any, limits: An
     api = FastAPI()
     api.include_router(router.router)
     submit = api.openapi()["paths"]["/all"]["post"]
-    told = {
+    documented = {
         "200": max_wait > 0,
         "202": True,
         "403": True,
@@ -212,9 +218,9 @@ def test_the_answers_of_an_endpoint_follow_from_its_options(key: Any, limits: An
         "429": limits is not None,
         "503": True,
     }
-    assert {status: status in submit["responses"] for status in told} == told
+    assert {status: status in submit["responses"] for status in documented} == documented
     headers = {each["name"]: each.get("required", False) for each in submit["parameters"]}
     headers.pop("number")
-    wanted = {"Prefer": False} if max_wait else {}
-    wanted |= {} if key == "off" else {"Idempotency-Key": key == "required"}
-    assert headers == wanted
+    expected = {"Prefer": False} if max_wait else {}
+    expected |= {} if key == "off" else {"Idempotency-Key": key == "required"}
+    assert headers == expected

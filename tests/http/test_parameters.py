@@ -88,8 +88,8 @@ async def test_a_body_that_may_be_missing(ask: Ask, sent: str | None, got: str):
     async def handler(body: Annotated[str | None, Body()] = None) -> str:
         return "nothing" if body is None else body
 
-    given = {} if sent is None else {"headers": [("Content-Type", "application/json")]}
-    answer = await ask(handler, "", content=(sent or "").encode(), **given)
+    options = {} if sent is None else {"headers": [("Content-Type", "application/json")]}
+    answer = await ask(handler, "", content=(sent or "").encode(), **options)
     assert (answer.status_code, answer.json()) == (200, got)
 
 
@@ -227,11 +227,11 @@ REFUSED: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("named", "kind"), REFUSED, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("named", "kind"), REFUSED, ids=lambda value: str(value)[:40])
 def test_what_cannot_be_kept_with_a_job_is_refused_when_it_is_declared(named: str, kind: Any):
-    async def handler(given) -> None: ...
+    async def handler(value) -> None: ...
 
-    handler.__annotations__["given"] = kind
+    handler.__annotations__["value"] = kind
     router = AsyncRouter(Tenure("memory://"), prefix="/r")
     with pytest.raises(ConfigError, match=named):
         router.post("")(handler)
@@ -239,10 +239,10 @@ def test_what_cannot_be_kept_with_a_job_is_refused_when_it_is_declared(named: st
 
 @pytest.mark.parametrize("mark", [Depends(str), Header("x"), Form("x")])
 def test_marks_in_the_place_of_a_default_are_refused_too(mark: Any):
-    async def handler(given: str = mark) -> None: ...
+    async def handler(value: str = mark) -> None: ...
 
     router = AsyncRouter(Tenure("memory://"), prefix="/r")
-    with pytest.raises(ConfigError, match="given"):
+    with pytest.raises(ConfigError, match="value"):
         router.post("")(handler)
 
 
@@ -257,7 +257,7 @@ async def test_a_number_that_json_cannot_say_is_refused(ask: Ask, number: str):
     for fn in (plain, several):
         answer = await ask(fn, f"?q={number}")
         assert answer.status_code == 422
-        assert [one["parameter"] for one in answer.json()["errors"]] == ["q"]
+        assert [error["parameter"] for error in answer.json()["errors"]] == ["q"]
     assert (await ask(plain, "?q=1.5")).json() == "1.5"
 
 

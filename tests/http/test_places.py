@@ -47,17 +47,20 @@ def below(app: Any, path: str) -> FastAPI:
 
 
 PLACES = {
-    "as it is": (lambda one: included(one, ""), ""),
-    "included": (lambda one: included(one, "/v1"), "/v1"),
-    "included twice": (lambda one: included(one, "/a", "/b"), "/b/a"),
-    "included by name": (lambda one: included(one, "/reports"), "/reports"),
-    "below a parameter": (lambda one: included(one, "/of/{tenant}"), "/of/x%20y"),
-    "mounted": (lambda one: below(included(one, "/v1"), "/sub"), "/sub/v1"),
-    "asgi": (lambda one: one.router.asgi, ""),
-    "asgi mounted": (lambda one: Starlette(routes=[Mount("/m", app=one.router.asgi)]), "/m"),
-    "asgi below FastAPI": (lambda one: below(one.router.asgi, "/x/y"), "/x/y"),
-    "behind a proxy": (lambda one: included(one, ""), "/outside"),
-    "behind a proxy, alike": (lambda one: included(one, ""), "/rep"),
+    "as it is": (lambda service: included(service, ""), ""),
+    "included": (lambda service: included(service, "/v1"), "/v1"),
+    "included twice": (lambda service: included(service, "/a", "/b"), "/b/a"),
+    "included by name": (lambda service: included(service, "/reports"), "/reports"),
+    "below a parameter": (lambda service: included(service, "/of/{tenant}"), "/of/x%20y"),
+    "mounted": (lambda service: below(included(service, "/v1"), "/sub"), "/sub/v1"),
+    "asgi": (lambda service: service.router.asgi, ""),
+    "asgi mounted": (
+        lambda service: Starlette(routes=[Mount("/m", app=service.router.asgi)]),
+        "/m",
+    ),
+    "asgi below FastAPI": (lambda service: below(service.router.asgi, "/x/y"), "/x/y"),
+    "behind a proxy": (lambda service: included(service, ""), "/outside"),
+    "behind a proxy, alike": (lambda service: included(service, ""), "/rep"),
 }
 
 
@@ -65,11 +68,11 @@ PLACES = {
 async def test_links_lead_back(replica: Replica, place: str):
     service = await replica()
     make, path = PLACES[place]
-    asked = "" if place.startswith("behind a proxy") else path
-    root = path.removesuffix(asked)  # cut off by a proxy that tells of it
+    prefix = "" if place.startswith("behind a proxy") else path
+    root = path.removesuffix(prefix)  # cut off by a proxy that tells of it
     async with client_of(make(service), root_path=root, timeout=20) as ann:
         for method, below_ in (("POST", "/slow"), ("PUT", "/years/2020"), ("DELETE", "/years/1")):
-            answer = await ann.request(method, f"{asked}/reports{below_}")
+            answer = await ann.request(method, f"{prefix}/reports{below_}")
             assert answer.status_code == 202, answer.text
             job = answer.json()
             location = f"{path}/reports/jobs/{job['id']}"
@@ -78,9 +81,9 @@ async def test_links_lead_back(replica: Replica, place: str):
             assert status.json()["links"] == job["links"]
             cancelled = await ann.delete(location.removeprefix(root))
             assert cancelled.json()["links"] == job["links"]
-        [*_, listed] = (await ann.get(f"{asked}/reports/jobs")).json()["jobs"]
+        [*_, listed] = (await ann.get(f"{prefix}/reports/jobs")).json()["jobs"]
         assert listed["links"]["job"].startswith(f"{path}/reports/jobs/")
-        waited = await ann.put(f"{asked}/reports/years/1", headers={"Prefer": "wait=20"})
+        waited = await ann.put(f"{prefix}/reports/years/1", headers={"Prefer": "wait=20"})
         assert waited.headers["content-location"].startswith(f"{path}/reports/jobs/")
 
 
@@ -114,7 +117,7 @@ async def test_connections_open_when_they_are_needed(real_world: World, face: Fa
     assert not app.is_open
     async with served(api) as url, remote(url) as ann:
         answers = await asyncio.gather(*(ann.post("/r") for _ in range(5)))
-        assert {one.status_code for one in answers} == {202}
+        assert {answer.status_code for answer in answers} == {202}
         assert not app.is_open
         assert len(router.lending._clones) == 1
     assert len(router.lending._clones) == 0
@@ -215,13 +218,13 @@ async def test_a_store_that_hangs_is_asked_once_for_all(
         assert first.cancelled()
         gate.go.set()
         answers = [*await asyncio.gather(*others), await ann.post("/r")]
-        assert {one.status_code for one in answers} == {503}
+        assert {answer.status_code for answer in answers} == {503}
         assert gate.opened == 1
 
         monkeypatch.setattr(lending, "_ERROR_KEPT", 0.0)
         gate.is_away = False
         answers = await asyncio.gather(*(ann.post("/r") for _ in range(4)))
-        assert {one.status_code for one in answers} == {202}
+        assert {answer.status_code for answer in answers} == {202}
         assert gate.opened == 2
     await router.lending.close()
 
@@ -255,11 +258,11 @@ async def test_a_store_that_cannot_be_reached_is_said_so(
             assert answer.status_code == 503
             assert answer.json()["type"] == "urn:tenure:problem:store-unavailable"
             assert "127.0.0.1" not in answer.text
-    [told] = [one for one in caplog.records if one.name == "tenure"]
-    assert told.levelname == "WARNING"
-    assert "the store is away" in told.getMessage()
-    assert "127.0.0.1:1" in told.getMessage()
-    assert "hunter2" not in told.getMessage()
+    [warning] = [line for line in caplog.records if line.name == "tenure"]
+    assert warning.levelname == "WARNING"
+    assert "the store is away" in warning.getMessage()
+    assert "127.0.0.1:1" in warning.getMessage()
+    assert "hunter2" not in warning.getMessage()
 
 
 @pytest.mark.parametrize("is_opened_by_the_service", [True, False])

@@ -91,8 +91,14 @@ def test_a_text_is_cut_to_what_fits_exactly():
 
 
 def test_what_is_no_text_is_kept_whole_or_not_at_all():
-    found = kept(numbers=[1] * MOST, more="m", rest=["r"])
-    assert found == {"type": "about:blank", "title": "", "status": 400, "more": "m", "rest": ["r"]}
+    problem = kept(numbers=[1] * MOST, more="m", rest=["r"])
+    assert problem == {
+        "type": "about:blank",
+        "title": "",
+        "status": 400,
+        "more": "m",
+        "rest": ["r"],
+    }
 
 
 def test_members_that_come_first_are_kept_first():
@@ -132,15 +138,19 @@ def test_without_starlette_exceptions_stay_what_they_are(monkeypatch):
     ("status", "answered"), [(400, 400), (599, 599), (399, 500), (600, 500), (200, 500)]
 )
 def test_the_status_of_a_kept_problem_is_one_of_an_error(status, answered):
-    found = problem_of_report(report_on(Problem(status, "Tea")))
-    assert found is not None
-    assert (found.status, found.body["status"], found.body["title"]) == (answered, status, "Tea")
+    problem = problem_of_report(report_on(Problem(status, "Tea")))
+    assert problem is not None
+    assert (problem.status, problem.body["status"], problem.body["title"]) == (
+        answered,
+        status,
+        "Tea",
+    )
 
 
 def test_a_problem_of_ones_own_class_is_found_again():
-    found = problem_of_report(report_on(Forbidden(403, "No")))
-    assert found is not None
-    assert found.body["title"] == "No"
+    problem = problem_of_report(report_on(Forbidden(403, "No")))
+    assert problem is not None
+    assert problem.body["title"] == "No"
     assert problem_of_report(report_on(ValueError('{"status": 400}'))) is None
 
 

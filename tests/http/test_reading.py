@@ -42,14 +42,14 @@ async def test_nothing_is_sent_again_that_has_not_changed(replica: Replica, face
         location = await submit(ann)
         first = await ann.get(location)
         tag = first.headers["etag"]
-        for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
-            again = await ann.get(location, headers={"If-None-Match": known})
-            assert (again.status_code, again.content) == (304, b""), known
+        for if_none_match in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+            again = await ann.get(location, headers={"If-None-Match": if_none_match})
+            assert (again.status_code, again.content) == (304, b""), if_none_match
             assert again.headers["etag"] == tag
             assert again.headers["retry-after"]
-        for known in ('"0"', tag.strip('"'), '""'):
-            again = await ann.get(location, headers={"If-None-Match": known})
-            assert again.status_code == 200, known
+        for if_none_match in ('"0"', tag.strip('"'), '""'):
+            again = await ann.get(location, headers={"If-None-Match": if_none_match})
+            assert again.status_code == 200, if_none_match
         await ann.delete(location)
         changed = await ann.get(location, headers={"If-None-Match": tag})
         assert changed.status_code == 200

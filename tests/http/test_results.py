@@ -48,9 +48,9 @@ async def test_a_result_that_cannot_be_had_is_a_problem_of_a_job_that_succeeded(
         assert "result-unavailable" in events.text
         assert "secret" not in events.text
         async with AsyncClient("http://test", transport=httpx2.ASGITransport(api)) as remote:
-            known = await remote.job(f"http://test{job['links']['job']}")
+            handle = await remote.job(f"http://test{job['links']['job']}")
             with pytest.raises(ResultUnavailable, match="its result is not available"):
-                await known.result(timeout=10)
+                await handle.result(timeout=10)
 
 
 class Settings(BaseModel):
@@ -60,19 +60,19 @@ class Settings(BaseModel):
 
 
 async def test_a_field_is_not_set_by_its_name_if_the_model_does_not_say_so(face: Face):
-    app, found = Tenure("memory://"), []
+    app, bodies = Tenure("memory://"), []
     router = AsyncRouter(app, prefix="/settings", owner=lambda: "ann")
 
     @router.post("")
     async def change(body: Settings) -> Settings:
-        found.append(body)
+        bodies.append(body)
         return body
 
     async with app, app.worker(), client_of(as_face(router, face)) as client:
         body = {"pageSize": 20, "is_admin": True, "page_size": 30}
         done = await client.post("/settings", json=body, headers=WAIT)
         assert done.json() == {"pageSize": 20, "isAdmin": False}
-    assert found == [Settings(pageSize=20)]
+    assert bodies == [Settings(pageSize=20)]
 
 
 class Line(BaseModel):
@@ -93,7 +93,7 @@ async def test_every_problem_of_a_model_has_its_place(face: Face):
         body = [{"itemCount": 1, "unitPrice": 2}, {"itemCount": "x"}, {"item_count": 1}]
         wrong = await client.post("/orders", json=body)
         assert wrong.status_code == 422
-        assert sorted(one["pointer"] for one in wrong.json()["errors"]) == [
+        assert sorted(error["pointer"] for error in wrong.json()["errors"]) == [
             "/1/itemCount",
             "/1/unitPrice",
             "/2/itemCount",

@@ -33,8 +33,8 @@ async def test_a_clients_secrets_are_kept_nowhere(
     caplog.set_level(logging.DEBUG)
     logging.getLogger("asyncio").setLevel(logging.INFO)
     service = await real_replica()
-    told = []
-    service.app.on_event(told.append)
+    events = []
+    service.app.on_event(events.append)
     answers = []
     async with served(service.face("fastapi")) as url, remote(url) as client:
         client.headers |= SENT
@@ -57,11 +57,11 @@ async def test_a_clients_secrets_are_kept_nowhere(
     for answer in answers:
         assert CANARY not in answer.text
         assert CANARY not in str(answer.headers)
-    assert told
-    assert CANARY not in repr(told)
+    assert events
+    assert CANARY not in repr(events)
     assert "hidden-5c3e" in caplog.text  # the trace of a failure is in the log, and not more
-    ours = [one for one in caplog.records if not one.name.startswith(("httpx", "httpcore"))]
-    assert CANARY not in "\n".join(f"{one.getMessage()} {one.exc_text}" for one in ours)
+    ours = [line for line in caplog.records if not line.name.startswith(("httpx", "httpcore"))]
+    assert CANARY not in "\n".join(f"{line.getMessage()} {line.exc_text}" for line in ours)
     kept = await dump(real_world, request)
     assert CONTROL in kept
     assert CANARY not in kept
@@ -71,7 +71,7 @@ async def dump(world: World, request: pytest.FixtureRequest) -> str:
     """Return everything that a store has, as text."""
     if world.family == "sqlite":
         folder = Path(world.url.removeprefix("sqlite://")).parent
-        return "\n".join(one.read_bytes().decode("latin-1") for one in folder.iterdir())
+        return "\n".join(file.read_bytes().decode("latin-1") for file in folder.iterdir())
     if world.family == "redis":
         return await _dump_redis(request.getfixturevalue("valkey_server").url, world.namespace)
     if world.family == "postgres":
@@ -81,7 +81,7 @@ async def dump(world: World, request: pytest.FixtureRequest) -> str:
 
 
 async def _dump_redis(url: str, namespace: str) -> str:
-    found = []
+    entries = []
     async with Valkey.from_url(url) as valkey:
         async for key in valkey.scan_iter(f"*{namespace}*"):
             kind = (await valkey.type(key)).decode()
@@ -93,8 +93,8 @@ async def _dump_redis(url: str, namespace: str) -> str:
                 "list": lambda key: valkey.lrange(key, 0, -1),
                 "stream": valkey.xrange,
             }[kind]
-            found.append(f"{key!r}: {await look(key)!r}")
-    return "\n".join(found)
+            entries.append(f"{key!r}: {await look(key)!r}")
+    return "\n".join(entries)
 
 
 async def _dump_postgres(url: str) -> str:

@@ -50,14 +50,14 @@ Numbers = TypeAliasType("Numbers", list[int])
 
 
 def taking(kind: Any, default: Any = inspect.Parameter.empty) -> Any:
-    """Return a handler of one parameter, called `given`."""
+    """Return a handler of one parameter, called `value`."""
 
-    def handler(given):  # type: ignore[no-untyped-def]
-        return given
+    def handler(value):  # type: ignore[no-untyped-def]
+        return value
 
     if default is not inspect.Parameter.empty:
         handler.__defaults__ = (default,)
-    handler.__annotations__ = {"given": kind}
+    handler.__annotations__ = {"value": kind}
     return handler
 
 
@@ -100,13 +100,13 @@ def parameters(fn: Any, path: str = "") -> Parameters:
     ],
 )
 def test_where_a_parameter_comes_from(kind, source):
-    path = "/{given}" if source == "path" else ""
+    path = "/{value}" if source == "path" else ""
     [parameter] = parameters(taking(kind), path).all
     assert parameter.source == source
 
 
 def test_a_name_of_the_path_is_in_the_path():
-    [parameter] = parameters(taking(int), "/{given:int}").all
+    [parameter] = parameters(taking(int), "/{value:int}").all
     assert parameter.source == "path"
 
 
@@ -145,7 +145,7 @@ def embedded(a: Annotated[int, Body(embed=True)]) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("fn", "said"),
+    ("fn", "message"),
     [
         (two_bodies, "takes its body twice: a and b"),
         (two_headers, "takes its headers twice: a and b"),
@@ -165,14 +165,14 @@ def embedded(a: Annotated[int, Body(embed=True)]) -> None: ...
         (taking(Annotated[int | complex, Query()]), "has the type"),
     ],
 )
-def test_what_a_handler_cannot_take(fn, said):
-    with pytest.raises(ConfigError, match=said):
+def test_what_a_handler_cannot_take(fn, message):
+    with pytest.raises(ConfigError, match=message):
         parameters(fn)
 
 
 def test_every_parameter_of_the_path_is_taken():
     with pytest.raises(ConfigError, match=r"no parameter for \{month\} of its path"):
-        parameters(taking(int), "/{given}/{month}")
+        parameters(taking(int), "/{value}/{month}")
 
     def in_query(month: Annotated[int, Query()]) -> None: ...
 
@@ -239,7 +239,7 @@ def test_what_is_stored_of_a_request():
     stored = taken.payload({"year": 7}, b' {"x" : 1}', {"a": "b"}, "ann")
     assert stored == b'{"year":7,"body": {"x" : 1},"h":{"a":"b"},"o":"ann"}'
     assert taken.payload({}, b"", {}, "ann") == b'{"h":{},"o":"ann"}'
-    assert parameters(taking(int)).payload({"given": 1}, b"[]", {"a": "b"}, "") == b'{"given":1}'
+    assert parameters(taking(int)).payload({"value": 1}, b"[]", {"a": "b"}, "") == b'{"value":1}'
 
 
 @pytest.mark.parametrize(

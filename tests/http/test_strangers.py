@@ -44,7 +44,7 @@ MALFORMED = (
 
 async def ask(application: Any, method: str, target: bytes, user: str = "ben") -> Reply:
     reply = await send(application, method, target, headers=[(b"x-user", user.encode())])
-    reply.headers = sorted(one for one in reply.headers if one[0] != b"date")
+    reply.headers = sorted(header for header in reply.headers if header[0] != b"date")
     return reply
 
 
@@ -145,12 +145,12 @@ async def test_who_is_not_let_in_gets_in_nowhere(service: Service, face: Face):
     application = service.face(face)
     theirs = (await job_of_ann(application)).decode()
     paths = ["", f"/{theirs}", f"/{theirs}/result", f"/{theirs}/events", "/x/y/z"]
-    async with client_of(application, user="") as nobody:
+    async with client_of(application, user="") as anonymous:
         for path in paths:
-            assert (await nobody.get(f"/reports/jobs{path}")).status_code == 401, path
-        assert (await nobody.delete(f"/reports/jobs/{theirs}")).status_code == 401
-        assert (await nobody.post("/reports/slow")).status_code == 401
-        assert (await nobody.post("/reports", json={"month": 3})).status_code == 401
+            assert (await anonymous.get(f"/reports/jobs{path}")).status_code == 401, path
+        assert (await anonymous.delete(f"/reports/jobs/{theirs}")).status_code == 401
+        assert (await anonymous.post("/reports/slow")).status_code == 401
+        assert (await anonymous.post("/reports", json={"month": 3})).status_code == 401
     assert len(await service.app.jobs()) == 1
 
 

@@ -37,12 +37,12 @@ def read(block: str) -> Event | None:
     lines = [line for line in block.split("\n") if line]
     if all(line.startswith(":") for line in lines):
         return None
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(": ")
-        found[name] = f"{found[name]}\n{value}" if name in found else value
-    assert set(found) == {"id", "event", "data"}
-    return Event(int(found["id"]), found["event"], json.loads(found["data"]))
+        fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+    assert set(fields) == {"id", "event", "data"}
+    return Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
 
 
 async def listen(client: httpx2.AsyncClient, url: str, last: int = 0) -> AsyncIterator[Event]:
@@ -103,7 +103,7 @@ class Listener:
 
     def check(self) -> None:
         ids = [event.id for event in self.seen]
-        assert all(one < other for one, other in pairwise(ids)), ids
+        assert all(id_ < other for id_, other in pairwise(ids)), ids
         *before, last = self.seen
         assert (last.kind, last.data["state"], last.data["result"]) == (
             "result",
@@ -115,11 +115,11 @@ class Listener:
 
 async def test_many_streams_dropped_resumed_and_slow(real_replica: Replica, stage: Stage):
     """On two servers of which one has no worker, and back and forth between them."""
-    one = await real_replica()
-    other = await real_replica(works=False)
+    first = await real_replica()
+    second = await real_replica(works=False)
     async with (
-        served(one.face("fastapi")) as here,
-        served(other.face("starlette")) as there,
+        served(first.face("fastapi")) as here,
+        served(second.face("starlette")) as there,
         remote(here) as at_one,
         remote(there) as at_other,
     ):
@@ -138,7 +138,9 @@ async def test_many_streams_dropped_resumed_and_slow(real_replica: Replica, stag
         async with asyncio.timeout(SIZE.patience), asyncio.TaskGroup() as group:
             for listener in listeners:
                 group.create_task(listener.run())
-            await wait_until_async(lambda: all(one.seen for one in listeners), SIZE.patience)
+            await wait_until_async(
+                lambda: all(listener.seen for listener in listeners), SIZE.patience
+            )
             stage.go.set()
         for listener in listeners:
             listener.check()

@@ -23,14 +23,14 @@ ASKS = {
 
 
 @pytest.mark.parametrize("what", ASKS)
-@pytest.mark.parametrize(("wanted", "allowed", "waits"), [(1, 20, 1), (7, 20, 7), (30, 2.5, 2.5)])
+@pytest.mark.parametrize(("wait", "allowed", "waits"), [(1, 20, 1), (7, 20, 7), (30, 2.5, 2.5)])
 async def test_a_wait_lasts_as_long_as_wanted_and_allowed(
-    clock, faults, what, wanted, allowed, waits
+    clock, faults, what, wait, allowed, waits
 ):
     scene = Scene(clock, faults, max_wait=allowed)
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
-        task = await begun(clock, ASKS[what](ann, job, prefer(wanted)))
+        task = await begun(clock, ASKS[what](ann, job, prefer(wait)))
         await clock.advance(waits - FRACTION)
         assert not task.done()
         await clock.advance(FRACTION)
@@ -83,15 +83,15 @@ async def test_who_knows_the_revision_waits_for_the_next(scene, clock):
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
         tag = (await ann.get(job)).headers["etag"]
-        known = {"If-None-Match": f'"0", W/{tag}'}
-        task = await begun(clock, ann.get(job, headers=prefer(100, **known)))
+        headers = {"If-None-Match": f'"0", W/{tag}'}
+        task = await begun(clock, ann.get(job, headers=prefer(100, **headers)))
         await clock.advance(50)
         assert not task.done()
         await scene.claim()
         await clock.advance(0)
         assert task.result().json()["state"] == "running"
         # What is known is old by now.
-        task = await begun(clock, ann.get(job, headers=prefer(100, **known)))
+        task = await begun(clock, ann.get(job, headers=prefer(100, **headers)))
         assert task.result().status_code == 200
 
 
@@ -109,8 +109,8 @@ async def test_a_job_that_is_forgotten_meanwhile(scene, clock, monkeypatch, what
         scene.make_deaf(monkeypatch)
         job = "" if what == "submission" else (await ann.post("/r")).headers["location"]
         task = await begun(clock, ASKS[what](ann, job, prefer(100)))
-        [found] = await scene.app.jobs()
-        await forgotten(scene, clock, found.id)
+        [forgotten_job] = await scene.app.jobs()
+        await forgotten(scene, clock, forgotten_job.id)
         await clock.advance(2)
         assert task.result().status_code == status
 

@@ -8,7 +8,7 @@ import pytest
 from tenure.http import AsyncClient, Client
 from tests.http.client.either import got
 from tests.http.network import HurriedClock, Network
-from tests.http.serving import Server
+from tests.http.report_server import Server
 
 
 @pytest.fixture(scope="module")

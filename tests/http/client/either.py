@@ -7,7 +7,7 @@ import httpx2
 
 from tenure.http import JobEvent
 from tests.http.network import HurriedClock, Mishap
-from tests.http.serving import Server
+from tests.http.report_server import Server
 
 AT_ONCE = ["0", "Wed, 21 Oct 2015 07:28:00 GMT"]
 """What a server says in `Retry-After` that would have a client come back at once."""
@@ -60,18 +60,18 @@ async def got(value):
 
 async def each(events) -> AsyncIterator[JobEvent]:
     if isinstance(events, Iterator):
-        for one in events:
-            yield one
+        for event in events:
+            yield event
     else:
-        async for one in events:
-            yield one
+        async for event in events:
+            yield event
 
 
 async def followed(events, server: Server, gate: str) -> list[JobEvent]:
     """Return all events of a job that takes its next step when one was seen."""
     seen = []
-    async for one in each(events):
-        seen.append(one)
+    async for event in each(events):
+        seen.append(event)
         server.open(gate)
     return seen
 

@@ -19,7 +19,7 @@ from tests.http.network import (
     RequestHeaderLost,
     Unreachable,
 )
-from tests.http.serving import Server
+from tests.http.report_server import Server
 from tests.rig.servers import free_port
 from tests.rig.waiting import wait_until_async
 
@@ -32,12 +32,12 @@ async def test_events_follow_a_job_to_its_end(client, server, gate):
     assert seen[-1].job.progress.message == "step\u20281"
     assert job.resource == seen[-1].job
 
-    assert [one async for one in each(job.events())] == seen[-1:]
-    assert [one async for one in each(job.events(after=seen[-1].revision))] == []
+    assert [event async for event in each(job.events())] == seen[-1:]
+    assert [event async for event in each(job.events(after=seen[-1].revision))] == []
 
 
 def strictly_rise(seen: list[JobEvent]) -> bool:
-    revisions = [one.revision for one in seen]
+    revisions = [event.revision for event in seen]
     return bool(revisions) and revisions == sorted(set(revisions))
 
 
@@ -50,9 +50,11 @@ async def test_a_stream_that_is_cut_is_taken_up_where_it_ended(
     seen = await followed(job.events(), server, gate)
     assert strictly_rise(seen)
     assert seen[-1].job.state == "succeeded"
-    asked = network.header("last-event-id", of=lambda request: request.url.path.endswith("/events"))
+    resumed_after = network.header(
+        "last-event-id", of=lambda request: request.url.path.endswith("/events")
+    )
     first, second = str(seen[0].revision), str(seen[1].revision)
-    assert asked == [None, first, first, first, second]
+    assert resumed_after == [None, first, first, first, second]
     assert len(clock.pauses) == 4
 
 
@@ -60,8 +62,8 @@ async def test_who_reads_slowly_loses_no_patience(client, network, clock, server
     job = await got(client.submit("/reports", {"steps": 2, "gate": gate}))
     network.expect(*[Cut(1, cleanly=True)] * 2, Unreachable(), Answered(503))
     seen = []
-    async for one in each(job.events()):
-        seen.append(one)
+    async for event in each(job.events()):
+        seen.append(event)
         clock.pause(600)  # ten times the patience of a client
         server.open(gate)
     assert strictly_rise(seen)
@@ -71,7 +73,7 @@ async def test_who_reads_slowly_loses_no_patience(client, network, clock, server
 async def test_a_quiet_stream_is_taken_up_again_and_again(client, network, clock):
     job = await got(client.submit("/reports", {"size": 1}))
     network.expect(*[Quiet(clock, 45)] * 5)
-    seen = [one async for one in each(job.events())]
+    seen = [event async for event in each(job.events())]
     assert seen[-1].job.state == "succeeded"
     between = [pause for pause in clock.pauses if pause != 45]
     assert len(between) == 5
@@ -82,7 +84,7 @@ async def test_a_server_that_stays_away_after_a_quiet_stream_is_given_up(client,
     job = await got(client.submit("/reports", {}))
     network.expect(Quiet(clock, 45), *[Unreachable()] * 1000)
     with pytest.raises(ServerUnreachable) as gone:
-        [one async for one in each(job.events())]
+        [event async for event in each(job.events())]
     assert gone.value.key is None
     assert 30 < sum(clock.pauses) - 45 <= 60
 
@@ -96,7 +98,7 @@ async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):
 
     network.expect(RequestHeaderLost("last-event-id"))
     after = seen[-1].revision
-    assert [one async for one in each(job.events(after=after))] == []
+    assert [event async for event in each(job.events(after=after))] == []
 
 
 async def test_old_events_are_passed_over_and_later_ones_are_not(client, network, server, gate):
@@ -114,9 +116,9 @@ async def test_old_events_are_passed_over_and_later_ones_are_not(client, network
     )
     events = {"Content-Type": "text/event-stream"}
     network.expect(Answered(200, events, text.encode()))
-    again = [one async for one in each(job.events(after=2))]
-    assert [one.revision for one in again] == [7, 9]
-    assert [one.kind for one in again] == [seen[1].kind, "result"]
+    again = [event async for event in each(job.events(after=2))]
+    assert [event.revision for event in again] == [7, 9]
+    assert [event.kind for event in again] == [seen[1].kind, "result"]
 
 
 @pytest.mark.parametrize("revision", ["", "id: x\n", "id: \u0663\n", "id: -1\n"])
@@ -125,13 +127,13 @@ async def test_events_without_a_revision_are_refused(client, network, revision):
     text = f"{revision}data: {{}}\n\n".encode()
     network.expect(Answered(200, {"Content-Type": "text/event-stream"}, text))
     with pytest.raises(UnusableAnswer, match="no revision"):
-        [one async for one in each(job.events())]
+        [event async for event in each(job.events())]
 
 
 async def test_events_end_with_the_job_however_long_the_stream_is_open(client, network):
     job = await got(client.submit("/reports", {}, wait=20))
     network.expect(HeldOpen())
-    assert len([one async for one in each(job.events(timeout=30))]) == 1
+    assert len([event async for event in each(job.events(timeout=30))]) == 1
 
 
 async def test_the_deadline_of_events(client, gate):
@@ -150,10 +152,10 @@ async def test_events_say_when_there_are_none(client, network, clock):
     network.expect(Answered(404, body=gone), Answered(401), Answered(200, body=b"<html>"))
     for error in (JobNotFound, RequestRefused, UnusableAnswer):
         with pytest.raises(error):
-            [one async for one in each(job.events())]
+            [event async for event in each(job.events())]
     network.expect(*[Unreachable()] * 1000)
     with pytest.raises(ServerUnreachable):
-        [one async for one in each(job.events())]
+        [event async for event in each(job.events())]
     assert sum(clock.pauses) <= 60
 
 
@@ -204,4 +206,4 @@ async def test_a_restart_of_the_server_goes_by(kind, tmp_path, user, gate):
 
 
 async def listed(events: AsyncIterator[JobEvent]) -> list[JobEvent]:
-    return [one async for one in events]
+    return [event async for event in events]

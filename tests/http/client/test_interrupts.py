@@ -12,7 +12,7 @@ import pytest
 
 from tenure.http import Client
 from tenure.http.client.client import RemoteJob
-from tests.http.serving import Server
+from tests.http.report_server import Server
 from tests.rig.interrupts import INTERRUPTS, interrupted, waits_for_a_server
 
 CALLS: dict[str, Callable[[Client, RemoteJob], object]] = {
@@ -30,8 +30,10 @@ AT_ONCE = {"Client.close", "Client.__enter__", "Client.__exit__"}
 
 @pytest.fixture
 def plain_client(server: Server, user: str) -> Iterator[Client]:
-    one = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
-    with Client(server.url, limits=one, patience=20, headers={"X-User": user}) as client:
+    single_connection = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
+    with Client(
+        server.url, limits=single_connection, patience=20, headers={"X-User": user}
+    ) as client:
         yield client
 
 
@@ -41,7 +43,9 @@ def test_every_public_call_is_interrupted_or_returns_at_once():
         for kind in (Client, RemoteJob)
         for base in kind.__mro__
         if base.__module__.startswith("tenure.")
-        for name, member in inspect.getmembers(base, lambda one: isinstance(one, FunctionType))
+        for name, member in inspect.getmembers(
+            base, lambda member: isinstance(member, FunctionType)
+        )
         if not name.startswith("_") or name in ("__enter__", "__exit__")
     }
     assert CALLS.keys() | AT_ONCE == public

@@ -37,10 +37,10 @@ def test_a_server_is_named_with_its_scheme(kind):
 
 
 async def test_a_model_is_sent_as_it_says(client):
-    class Wanted(BaseModel):
+    class ReportRequest(BaseModel):
         size: int
 
-    job = await got(client.submit("/reports", Wanted(size=1)))
+    job = await got(client.submit("/reports", ReportRequest(size=1)))
     assert await got(job.result(timeout=20)) == {"pages": "x"}
 
 

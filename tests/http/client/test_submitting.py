@@ -24,7 +24,7 @@ from tests.http.network import (
 async def test_a_reply_that_is_lost_after_the_effect_leaves_one_job(client, network, server, user):
     network.expect(ReplyLost(), Unreachable(), ReplyLost())
     job = await got(client.submit("/reports", {"size": 1}))
-    assert [one["id"] for one in jobs_of(server, user)] == [job.id]
+    assert [job["id"] for job in jobs_of(server, user)] == [job.id]
     keys = network.header("idempotency-key")
     assert len(keys) == 4
     assert len(set(keys)) == 1
@@ -60,11 +60,11 @@ async def test_a_server_that_is_busy_is_asked_again_when_it_says(client, network
     assert 0.25 <= second <= 2.25
 
 
-@pytest.mark.parametrize("told", AT_ONCE)
+@pytest.mark.parametrize("retry_after", AT_ONCE)
 async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
-    client, network, clock, told
+    client, network, clock, retry_after
 ):
-    network.expect(*[Answered(503, {"Retry-After": told})] * 4)
+    network.expect(*[Answered(503, {"Retry-After": retry_after})] * 4)
     await got(client.submit("/reports", {}))
     assert len(clock.pauses) == 4
     assert min(clock.pauses) >= 0.25
@@ -72,11 +72,11 @@ async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
 
 async def test_retry_after_by_the_clock_of_the_server(client, network, clock):
     hour = datetime(2020, 1, 1, 12, tzinfo=UTC)
-    told = {
+    headers = {
         "Date": format_datetime(hour, usegmt=True),
         "Retry-After": format_datetime(hour + timedelta(seconds=9), usegmt=True),
     }
-    network.expect(Answered(503, told), Answered(503, {"Retry-After": "soon"}))
+    network.expect(Answered(503, headers), Answered(503, {"Retry-After": "soon"}))
     await got(client.submit("/reports", {}))
     assert 9 <= clock.pauses[0] < 9.5
     assert clock.pauses[1] <= 0.75
@@ -128,7 +128,7 @@ async def test_who_runs_out_of_patience_is_told_the_key(
 
     outage.is_over = True
     job = await got(client.submit("/reports", {"size": 1}, key=key))
-    assert [one["id"] for one in jobs_of(server, user)] == [job.id]
+    assert [job["id"] for job in jobs_of(server, user)] == [job.id]
 
 
 async def test_a_refusal_for_longer_than_there_is_patience_is_told_at_once(client, network, clock):

@@ -10,7 +10,7 @@ from tenure import (
     JobNotFound,
 )
 from tests.http.client.either import got, jobs_of
-from tests.http.serving import Wanted
+from tests.http.report_server import ReportRequest
 
 
 async def test_a_job_is_submitted_and_its_result_comes_back(client, server, user):
@@ -25,7 +25,7 @@ async def test_a_job_is_submitted_and_its_result_comes_back(client, server, user
 
 async def test_results_are_what_the_handler_returned(client):
     submit, larger_than_a_resource_shows = client.submit, 100_000
-    job = await got(submit("/reports", Wanted(size=larger_than_a_resource_shows)))
+    job = await got(submit("/reports", ReportRequest(size=larger_than_a_resource_shows)))
     assert len((await got(job.result(timeout=20)))["pages"]) == larger_than_a_resource_shows
     assert await got((await got(submit("/reports", {}))).result(timeout=20)) is None
     csv = await got(submit("/reports/2024", method="PUT", params={"header": True}))

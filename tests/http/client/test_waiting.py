@@ -15,7 +15,7 @@ from tests.http.network import (
     Trickled,
     Unreachable,
 )
-from tests.http.serving import Server
+from tests.http.report_server import Server
 
 
 async def test_waiting_survives_what_happens_on_the_way(client, network, clock, server, gate):
@@ -58,12 +58,14 @@ async def test_a_server_that_does_not_wait_is_asked_as_often_as_it_says(
     assert 5 <= clock.pauses[1] < 5.5
 
 
-@pytest.mark.parametrize("told", AT_ONCE)
+@pytest.mark.parametrize("retry_after", AT_ONCE)
 async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
-    client, network, clock, gate, told
+    client, network, clock, gate, retry_after
 ):
     job = await got(client.submit("/reports", {"gate": gate}))
-    network.expect(*[Then(RequestHeaderLost("prefer"), HeaderSet("Retry-After", told))] * 100)
+    network.expect(
+        *[Then(RequestHeaderLost("prefer"), HeaderSet("Retry-After", retry_after))] * 100
+    )
     with pytest.raises(TimeoutError):
         await got(job.wait(timeout=10))
     *pauses, _ = clock.pauses  # the last one ends with the deadline
@@ -77,12 +79,12 @@ class Then(Mishap):
         self._mishaps = mishaps
 
     def instead(self, request):
-        for one in self._mishaps:
-            one.instead(request)
+        for mishap in self._mishaps:
+            mishap.instead(request)
 
     def afterwards(self, response):
-        for one in self._mishaps:
-            response = one.afterwards(response)
+        for mishap in self._mishaps:
+            response = mishap.afterwards(response)
         return response
 
 

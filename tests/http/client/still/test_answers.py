@@ -30,7 +30,7 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
 @pytest.mark.parametrize(
-    ("problem", "reason", "said"),
+    ("problem", "reason", "text"),
     [
         (None, "failed", ""),
         ({"title": "No month"}, "failed", "No month"),
@@ -40,13 +40,13 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
         ({"type": "urn:tenure:problem:job-lost", "title": "Lost"}, "job-lost", "Lost"),
     ],
 )
-async def test_why_a_job_failed(job, network, problem, reason, said):
+async def test_why_a_job_failed(job, network, problem, reason, text):
     network.expect(shown("failed", error=problem))
     with pytest.raises(JobFailed) as failed:
         await got(job.result())
     assert failed.value.reason == reason
     assert failed.value.problem == (problem or {})
-    assert said in str(failed.value)
+    assert text in str(failed.value)
 
 
 @pytest.mark.parametrize("problem", [None, {"detail": "by its owner"}, {"title": "Cancelled"}])
@@ -128,7 +128,7 @@ async def test_only_a_problem_of_the_routes_says_that_a_job_is_not_found(job, ne
 async def test_an_answer_that_is_no_stream_is_refused(job, network, status, headers):
     network.expect(Answered(status, headers, event(3, "succeeded")))
     with pytest.raises(UnusableAnswer, match="no stream of events"):
-        [one async for one in each(job.events())]
+        [event async for event in each(job.events())]
 
 
 async def test_a_result_too_deep_to_read_is_refused(job, network):
@@ -140,13 +140,13 @@ async def test_a_result_too_deep_to_read_is_refused(job, network):
 async def test_an_event_of_no_kind_is_a_change_of_status(job, network):
     parts = event(3), event(4, "running", "progress"), b"id: 5\nevent: x\n\n", event(6, "failed")
     network.expect(Answered(200, EVENT_STREAM, b"".join(parts)))
-    seen = [(one.revision, one.kind, one.job.state) async for one in each(job.events())]
+    seen = [(event.revision, event.kind, event.job.state) async for event in each(job.events())]
     assert seen == [(3, "state", "running"), (4, "progress", "running"), (6, "state", "failed")]
 
 
 async def test_an_event_seen_before_may_say_that_the_job_has_ended(job, network):
     network.expect(Answered(200, EVENT_STREAM, event(2) + event(3, "succeeded")))
-    assert [one async for one in each(job.events(after=3))] == []
+    assert [event async for event in each(job.events(after=3))] == []
     assert job.is_finished
     assert len(network.sent) == 1
 
@@ -195,7 +195,7 @@ def test_when_to_come_back(headers, seconds, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "location", "url"),
+    ("request_url", "location", "url"),
     [
         ("http://h/r", "/r/jobs/1", "http://h/r/jobs/1"),
         ("http://h/r", "jobs/1", "http://h/jobs/1"),
@@ -212,8 +212,8 @@ def test_when_to_come_back(headers, seconds, monkeypatch):
         ("http://h/r", "http://[h/r", None),
     ],
 )
-def test_where_a_job_is(asked, location, url):
-    ask = Ask(method="POST", url=asked, headers={})
+def test_where_a_job_is(request_url, location, url):
+    ask = Ask(method="POST", url=request_url, headers={})
     if url is not None:
         assert on_the_same_host(ask, location) == url
     else:

@@ -58,17 +58,17 @@ async def test_how_long_a_look_may_last(job, network, timeout, prefer, silence, 
 async def test_a_client_pauses_unless_the_server_has_waited(
     job, network, clock, applied, took, pauses
 ):
-    told = {"Preference-Applied": applied} if applied else {}
-    network.expect(After(clock, took, shown(headers=told)), ENDED)
+    headers = {"Preference-Applied": applied} if applied else {}
+    network.expect(After(clock, took, shown(headers=headers)), ENDED)
     await got(job.wait())
     assert clock.pauses == pauses
 
 
 @pytest.mark.parametrize(
-    ("told", "pause"), [("3", 3 + APART), ("0", 0.25 + APART), ("soon", 1 + APART)]
+    ("retry_after", "pause"), [("3", 3 + APART), ("0", 0.25 + APART), ("soon", 1 + APART)]
 )
-async def test_a_pause_is_as_long_as_the_server_says(job, network, clock, told, pause):
-    network.expect(shown(headers={"Retry-After": told}), ENDED)
+async def test_a_pause_is_as_long_as_the_server_says(job, network, clock, retry_after, pause):
+    network.expect(shown(headers={"Retry-After": retry_after}), ENDED)
     await got(job.wait())
     assert clock.pauses == [pause]
 
@@ -94,7 +94,7 @@ async def test_nothing_is_sent_without_time_for_it(job, network):
         with pytest.raises(TimeoutError, match="not within 0 s"):
             await got(ask(timeout=0))
     with pytest.raises(TimeoutError, match="not within 0 s"):
-        [one async for one in each(job.events(timeout=0))]
+        [event async for event in each(job.events(timeout=0))]
     assert network.sent == []
 
 
@@ -109,7 +109,7 @@ async def test_who_waits_for_a_job_that_was_seen_to_end_asks_nothing(job, networ
 async def test_a_short_time_is_enough_for_an_answer(job, network):
     network.expect(ENDED, stream(event(3, "succeeded")))
     await got(job.refresh(timeout=0.5))
-    assert [one.revision async for one in each(job.events(timeout=0.5))] == [3]
+    assert [event.revision async for event in each(job.events(timeout=0.5))] == [3]
     assert limits(network, "read") == [0.5, 0.5]
 
 
@@ -122,9 +122,9 @@ async def test_each_pause_after_a_failure_is_longer_up_to_a_cap(kind, network, c
     await got(client.close())
 
 
-@pytest.mark.parametrize(("told", "pauses"), [("59", [59 + JITTER]), ("60", [])])
-async def test_patience_is_a_minute(client, network, clock, told, pauses):
-    network.expect(Answered(503, {"Retry-After": told}), stored())
+@pytest.mark.parametrize(("retry_after", "pauses"), [("59", [59 + JITTER]), ("60", [])])
+async def test_patience_is_a_minute(client, network, clock, retry_after, pauses):
+    network.expect(Answered(503, {"Retry-After": retry_after}), stored())
     submitted = client.submit
     if pauses:
         await got(submitted("/reports", {}))
@@ -181,7 +181,7 @@ LASTING = (300, 301, 400, 404, 409, 426, 428, 430, 499, 501, 505)
 async def test_an_answer_that_may_pass_is_followed_by_another_try(job, network, status):
     network.expect(Answered(status), ENDED, Answered(status), stream(event(3, "succeeded")))
     await got(job.refresh())
-    [last] = [one async for one in each(job.events())]
+    [last] = [event async for event in each(job.events())]
     assert last.job.state == "succeeded"
     assert len(network.sent) == 4
 
@@ -192,7 +192,7 @@ async def test_an_answer_that_will_not_change_is_the_last(job, network, status):
     with pytest.raises(RequestRefused, match=str(status)):
         await got(job.refresh())
     with pytest.raises(RequestRefused, match=str(status)):
-        [one async for one in each(job.events())]
+        [event async for event in each(job.events())]
     assert len(network.sent) == 2
 
 
@@ -216,7 +216,7 @@ async def test_a_stored_job_is_returned_though_no_time_is_left_to_wait(client, n
 )
 async def test_how_long_a_stream_may_be_silent(job, network, timeout, silence, connect):
     network.expect(stream(event(3, "succeeded")))
-    assert [one.revision async for one in each(job.events(timeout=timeout))] == [3]
+    assert [event.revision async for event in each(job.events(timeout=timeout))] == [3]
     assert limits(network, "read") == [silence]
     assert limits(network, "connect") == [connect]
     assert network.header("accept") == ["text/event-stream"]
@@ -229,8 +229,8 @@ async def test_an_event_after_the_deadline_is_the_last(job, network, clock, time
     seen = []
 
     async def listen():
-        async for one in each(job.events(timeout=timeout)):
-            seen.append(one.revision)  # noqa: PERF401 - also what came before the error
+        async for arrived in each(job.events(timeout=timeout)):
+            seen.append(arrived.revision)  # noqa: PERF401 - also what came before the error
 
     if is_late:
         with pytest.raises(TimeoutError, match=f"not within {timeout:g} s"):
@@ -242,13 +242,13 @@ async def test_an_event_after_the_deadline_is_the_last(job, network, clock, time
 
 async def test_the_last_event_comes_though_the_deadline_has_passed(job, network, clock):
     network.expect(After(clock, 30, stream(event(3, "succeeded"))))
-    assert [one.revision async for one in each(job.events(timeout=20))] == [3]
+    assert [event.revision async for event in each(job.events(timeout=20))] == [3]
     assert clock.pauses == []
 
 
 async def test_one_stream_is_enough_for_all_events(job, network, clock):
     network.expect(stream(event(3), event(4), event(5, "succeeded", "result")))
-    seen = [(one.revision, one.kind) async for one in each(job.events())]
+    seen = [(event.revision, event.kind) async for event in each(job.events())]
     assert seen == [(3, "state"), (4, "state"), (5, "result")]
     assert len(network.sent) == 1
     assert clock.pauses == []
@@ -258,7 +258,7 @@ async def test_pauses_between_streams_begin_anew_after_an_event(job, network, cl
     network.expect(
         Unreachable(), Unreachable(), stream(event(3)), Unreachable(), stream(event(4, "failed"))
     )
-    seen = [one.revision async for one in each(job.events())]
+    seen = [event.revision async for event in each(job.events())]
     assert seen == [3, 4]
     assert clock.pauses == [0.375, 0.5, 0.375, 0.5]
     assert network.header("last-event-id") == [None, None, None, "3", "3"]
@@ -266,6 +266,6 @@ async def test_pauses_between_streams_begin_anew_after_an_event(job, network, cl
 
 async def test_there_are_no_events_after_the_last_one(job, network, clock):
     network.expect(Answered(204))
-    assert [one async for one in each(job.events(after=9))] == []
+    assert [event async for event in each(job.events(after=9))] == []
     assert sum(clock.pauses) == 0
     assert network.header("last-event-id") == ["9"]
