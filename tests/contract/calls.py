@@ -69,13 +69,17 @@ async def renew(store: Store, *leases: Lease) -> list[bool]:
 async def holders(store: Store, key: str) -> list[str]:
     """Return who has a live lease on `key`, by fence."""
     return [
-        one.holder for one in await store.leases.find(key) if one.key == key and not one.waiting
+        lease.holder
+        for lease in await store.leases.find(key)
+        if lease.key == key and not lease.waiting
     ]
 
 
 async def line(store: Store, key: str) -> list[str]:
     """Return who waits for `key`, by arrival."""
-    return [one.holder for one in await store.leases.find(key) if one.key == key and one.waiting]
+    return [
+        lease.holder for lease in await store.leases.find(key) if lease.key == key and lease.waiting
+    ]
 
 
 async def fill(store: Store, key: str, ends: Mapping[str, float], *, limit: int) -> list[Lease]:

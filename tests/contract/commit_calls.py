@@ -43,8 +43,8 @@ _numbers = count(1000)
 def plan(of: ScheduleRecord | str = "sync", **details: Any) -> Commit:
     """Return a commit that expects a schedule as it was read; of a name: that it is not there."""
     expected = as_expected(of)
-    given = {"id": id_of(next(_numbers)), "name": expected.name, "expects": (expected,)}
-    return Commit(**{**given, **details})
+    defaults = {"id": id_of(next(_numbers)), "name": expected.name, "expects": (expected,)}
+    return Commit(**{**defaults, **details})
 
 
 def plan_run(
@@ -53,8 +53,8 @@ def plan_run(
     """Return a commit with a run, which waits unless `start_on` is given."""
     number = next(_numbers)
     name = as_expected(of).name
-    given = {"task": "@sync", "queue": TIMERS_QUEUE, "schedule": name, "retention": 60.0}
-    made = new(number, **{**given, **(job or {})})
+    defaults = {"task": "@sync", "queue": TIMERS_QUEUE, "schedule": name, "retention": 60.0}
+    made = new(number, **{**defaults, **(job or {})})
     return plan(of, **{"id": made.id, "run": made, "tick": TICK, **details})
 
 
@@ -90,16 +90,16 @@ async def send(store: Store, commit: Commit) -> Committed:
 
 async def create(store: Store, name: str = "sync", **details: Any) -> ScheduleRecord:
     """Make a schedule that is not there yet."""
-    given = {"standing": "standing", "ruler": "ruler", "definition": "definition"}
-    answer = await send(store, plan(name, writes=(Write(name, **{**given, **details}),)))
+    defaults = {"standing": "standing", "ruler": "ruler", "definition": "definition"}
+    answer = await send(store, plan(name, writes=(Write(name, **{**defaults, **details}),)))
     assert answer.outcome == "done", answer
     return await look_at(store, name)
 
 
 async def rewrite(store: Store, record: ScheduleRecord, **details: Any) -> ScheduleRecord:
     """Write a schedule that is as it was read."""
-    given = {"standing": record.standing, "ruler": record.ruler}
-    write = Write(record.name, **{**given, **details})
+    defaults = {"standing": record.standing, "ruler": record.ruler}
+    write = Write(record.name, **{**defaults, **details})
     answer = await send(store, plan(record, writes=(write,)))
     assert answer.outcome == "done", answer
     return await look_at(store, record.name)

@@ -35,7 +35,9 @@ class Place:
     async def holder(self) -> str | None:
         """Return who has it."""
         taken = {lease.holder for lease in self.others}
-        rest = [one for one in await calls.holders(self.store, self.key) if one not in taken]
+        rest = [
+            holder for holder in await calls.holders(self.store, self.key) if holder not in taken
+        ]
         assert len(rest) <= 1
         return rest[0] if rest else None
 

@@ -149,19 +149,19 @@ async def look(store: Store, number: int = 1) -> JobRecord:
 
 async def states(store: Store, *numbers: int) -> list[str | None]:
     """Return the states of jobs."""
-    found = await store.jobs.get([id_of(number) for number in numbers])
-    return [job and job.state for job in found]
+    jobs = await store.jobs.get([id_of(number) for number in numbers])
+    return [job and job.state for job in jobs]
 
 
 async def recover_all(
     store: Store, *, delays: Sequence[float] = AT_ONCE, grace: float = 0.0, limit: int = 100
 ) -> list[Recovered]:
     """Recover until there is nothing left; return what was, by id."""
-    found: list[Recovered] = []
-    while some := await recover(store, delays=delays, grace=grace, limit=limit):
-        assert len(some) <= limit
-        found += some
-    return sorted(found, key=lambda one: one.id)
+    recovered: list[Recovered] = []
+    while batch := await recover(store, delays=delays, grace=grace, limit=limit):
+        assert len(batch) <= limit
+        recovered += batch
+    return sorted(recovered, key=lambda job: job.id)
 
 
 async def prune_jobs(store: Store, *, limit: int = 1000) -> int:
@@ -173,12 +173,12 @@ async def prune_jobs(store: Store, *, limit: int = 1000) -> int:
 
 async def find_all(store: Store, *, limit: int = 50, **filters) -> list[JobRecord]:
     """Follow the pages of a search to their end."""
-    found: list[JobRecord] = []
+    jobs: list[JobRecord] = []
     cursor = None
     while True:
         page = await store.jobs.find(**filters, limit=limit, cursor=cursor)
         assert len(page.jobs) <= limit
-        found += page.jobs
+        jobs += page.jobs
         cursor = page.cursor
         if cursor is None:
-            return found
+            return jobs

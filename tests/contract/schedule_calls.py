@@ -90,9 +90,9 @@ class ScheduleView(Struct, frozen=True, kw_only=True):
 def registration(name: str = "sync", definition: bytes = b"first", **details) -> Registration:
     """Return a schedule to register; its digest and its calendar follow from its definition."""
     digest = definition.decode()
-    given = {"calendar": digest, **details}
+    fields = {"calendar": digest, **details}
     text = msgspec.json.encode(digest)
-    return Registration(name=name, digest=digest, definition=text, **given)
+    return Registration(name=name, digest=digest, definition=text, **fields)
 
 
 async def register(store: Store, name: str = "sync", definition: bytes = b"first") -> Registered:
@@ -132,15 +132,15 @@ async def decisions(
 
 async def look_at(store: Store, name: str = "sync") -> ScheduleView:
     """Return a schedule that is there."""
-    (found,) = await look_at_all(store, [name])
-    return found
+    (schedule,) = await look_at_all(store, [name])
+    return schedule
 
 
 async def look_at_all(
     store: Store, names: list[str] | None = None, *, limit: int = 1000
 ) -> list[ScheduleView]:
-    found = await read_schedules(store, names, limit=limit)
-    return [_view(schedule) for schedule in found.all]
+    reading = await read_schedules(store, names, limit=limit)
+    return [_view(schedule) for schedule in reading.all]
 
 
 def _view(schedule: Schedule) -> ScheduleView:
@@ -179,7 +179,7 @@ def move(
     number = next(_numbers)
     options = write_options(rerun=rerun)
     made = new(number, task="@sync", queue=TIMERS, schedule=name, options=options, retention=60.0)
-    given = {
+    fields = {
         "id": id_of(number),
         "name": name,
         "ruler": registered.ruler,
@@ -190,9 +190,9 @@ def move(
         "run": made,
         **details,
     }
-    if given["run"] is not None:
-        given["run"] = replace(given["run"], id=given["id"])
-    return Advance(**given)
+    if fields["run"] is not None:
+        fields["run"] = replace(fields["run"], id=fields["id"])
+    return Advance(**fields)
 
 
 async def tick(store: Store, to: int, *, name: str = "sync", **details) -> Advanced:

@@ -138,7 +138,7 @@ async def test_meta_comes_back_unchanged(store: Store, meta: dict[str, str]):
     lease = await take(store, "key", "ann", meta=meta)
     assert lease.meta == meta
     assert (await take(store, "key", "ann", meta=meta)).meta == meta
-    assert [one.meta for one in await store.leases.find()] == [meta]
+    assert [lease.meta for lease in await store.leases.find()] == [meta]
 
 
 @pytest.mark.parametrize("ttl", [0.25, 1.1, 0.333_333, 1.000_001, 86_400.0 * 365 * 10])

@@ -388,7 +388,7 @@ async def test_a_release_never_overtakes_the_cancelled_acquire_that_it_undoes(
         await store.leases.release([Lease(key="key", holder="ben")])
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert [one.holder for one in await store.leases.find()] == expected
+            assert [lease.holder for lease in await store.leases.find()] == expected
 
     await cancel_everywhere(lambda: ask(store, "key", "ben", waiting=waiting), check)
 
@@ -398,10 +398,13 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(store: 
 
     async def check() -> None:
         nonlocal lease
-        found = await store.leases.renew([lease]), await store.leases.marked(["done"])
+        before = await store.leases.renew([lease]), await store.leases.marked(["done"])
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert (await store.leases.renew([lease]), await store.leases.marked(["done"])) == found
+            assert (
+                await store.leases.renew([lease]),
+                await store.leases.marked(["done"]),
+            ) == before
         lease = await take(store, "key", "ann")
 
     async def write() -> None:
@@ -491,16 +494,18 @@ async def test_all_stores_of_a_place_know_the_same_incarnation(world: World):
     clone = first.clone()
     await clone.open("skip")
     try:
-        known = (await first.ping()).incarnation
-        assert known
-        assert [(await store.ping()).incarnation for store in (first, second, clone)] == [known] * 3
+        incarnation = (await first.ping()).incarnation
+        assert incarnation
+        assert [(await store.ping()).incarnation for store in (first, second, clone)] == [
+            incarnation
+        ] * 3
     finally:
         await clone.close()
 
 
 async def test_the_incarnation_stays_while_everything_is_released(store: Store):
-    known = (await store.ping()).incarnation
+    before = (await store.ping()).incarnation
     lease = await take(store, "key", "ann")
     await store.leases.release([lease])
     await store.prune(idle=0)
-    assert (await store.ping()).incarnation == known
+    assert (await store.ping()).incarnation == before

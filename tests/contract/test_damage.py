@@ -80,7 +80,7 @@ async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
     clock.shift(10)
 
     assert (await read_schedules(store)).all == []
-    assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("timer", "sync")]
     assert not await Scheduling(store).freeze("sync")
     registered = await register(store)
     assert (registered.ruler, registered.cursor) == ("first", clock.wall())
@@ -102,7 +102,7 @@ async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
     await commit_calls.rewrite(store, record, definition=junk)
 
     [schedule] = (await read_schedules(store)).all
-    assert [(one.kind, one.name) for one in store.damage] == [("timer", "sync")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("timer", "sync")]
     # The definition that is declared next rules, whichever it is.
     cursor = schedule.standing.cursor
     clock.shift(1)
@@ -124,4 +124,4 @@ async def test_a_timer_that_was_renamed_from_one_that_cannot_be_read_begins_anew
     assert (registered.ruler, registered.cursor) == ("first", clock.wall())
     clock.shift(1)
     assert (await tick(store, clock.wall(), name="new")).outcome == "done"
-    assert [(one.kind, one.name) for one in store.damage] == [("timer", "old")]
+    assert [(damage.kind, damage.name) for damage in store.damage] == [("timer", "old")]

@@ -166,7 +166,7 @@ async def test_the_order_holds_over_many_small_claims(store: Store, clock: Manua
     await insert(store, *jobs)
     expected = sorted(jobs, key=lambda job: (job.priority, (job.at or 0) // 1000, job.id))
     got = [await claim_ids(store, limit=3) for _ in range(14)]
-    assert [one for some in got for one in some] == [job.id for job in expected]
+    assert [id_ for ids in got for id_ in ids] == [job.id for job in expected]
 
 
 async def test_a_job_that_comes_back_later_goes_by_its_new_due_time(
@@ -579,7 +579,7 @@ async def test_the_deadline_counts_from_the_claim(store: Store, clock: ManualClo
     clock.shift(30 - MOMENT)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
     clock.shift(MOMENT)
-    assert [one.id for one in await recover(store, delays=AT_ONCE, grace=0)] == [id_of(1)]
+    assert [job.id for job in await recover(store, delays=AT_ONCE, grace=0)] == [id_of(1)]
 
 
 async def test_every_attempt_has_its_own_deadline(store: Store, clock: ManualClock):

@@ -138,7 +138,7 @@ async def test_a_beat_postpones_the_deadlines_of_its_replicas_alone(
     clock.shift(MOMENT)
     assert (await beat(store, ttl=HOUR)).expired
     lost = await recover(store, delays=[HOUR], grace=0)
-    assert sorted(one.id for one in lost) == [id_of(1), id_of(2)]
+    assert sorted(job.id for job in lost) == [id_of(1), id_of(2)]
     assert (await look(store)).revision > revision
 
 
@@ -227,7 +227,7 @@ async def test_what_is_given_back_after_a_step_back_is_due(store: Store, clock: 
     await beat(store, ttl=HOUR)
     clock.shift(TTL)
     await beat(store, ttl=HOUR)
-    assert [one.id for one in await recover(store, delays=AT_ONCE, grace=0)] == [lost.id]
+    assert [job.id for job in await recover(store, delays=AT_ONCE, grace=0)] == [lost.id]
     assert await claim_ids(store) == [handed.id, lost.id, buried.id, left.id]
     assert (await look(store)).due == handed.due
 
@@ -305,8 +305,8 @@ async def test_beats_tell_that_more_pauses_have_to_begin_anew(store: Store, cloc
     """A beat takes a part of them: nobody else is served meanwhile."""
     await join(store, "ann")
     for first in range(0, 2 * RESTARTS_MAX + 10, 200):
-        some = range(first, min(first + 200, 2 * RESTARTS_MAX + 10))
-        await insert(store, *(new(number, delay=10) for number in some))
+        numbers = range(first, min(first + 200, 2 * RESTARTS_MAX + 10))
+        await insert(store, *(new(number, delay=10) for number in numbers))
     assert not (await beat(store, ttl=HOUR)).more
     clock.step(-HOUR)
     [answer, unknown] = await store.jobs.beat(["ann", "nobody"], ttl=HOUR)

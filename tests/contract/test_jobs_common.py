@@ -145,10 +145,10 @@ async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
         # Lists are about everything, and wait for no call. These are about the job and the replica.
         await store.jobs.get([id_of(1)])
         await store.jobs.claim("ann", 0, ["default"], 1)
-        found = await find_all(store), await store.jobs.replicas()
+        before = await find_all(store), await store.jobs.replicas()
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert (await find_all(store), await store.jobs.replicas()) == found
+            assert (await find_all(store), await store.jobs.replicas()) == before
         await leave(store, "ann")
         await store.jobs.cancel([id_of(1)])
         await prune_jobs(store)

@@ -63,13 +63,13 @@ async def test_a_key_that_another_job_has_by_now_stays_taken(store: Store):
 
 
 async def test_each_of_a_batch_gets_its_own_answer(store: Store):
-    one, two, three = await start(store, new(1), new(2), new(3))
-    await settle(store, one, "succeeded")
-    await settle(store, three, "retry", delay=60)
+    first, second, third = await start(store, new(1), new(2), new(3))
+    await settle(store, first, "succeeded")
+    await settle(store, third, "retry", delay=60)
     ids = [id_of(number) for number in (3, 1, 9, 2)]
     assert await store.jobs.delete(ids) == ["unfinished", "deleted", None, "unfinished"]
     assert await states(store, 2, 3) == ["running", "waiting"]
-    assert await settle(store, two, "succeeded") == "settled"
+    assert await settle(store, second, "succeeded") == "settled"
 
 
 async def test_nothing_to_delete(store: Store):

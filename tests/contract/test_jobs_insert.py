@@ -55,14 +55,14 @@ async def test_an_inserted_job_is_there_as_it_was_given(store: Store, clock: Man
     )
     [answer] = await store.jobs.insert([job])
     assert answer == Inserted("created", job.id)
-    found = await look(store)
-    assert answer.at == found.created
+    record = await look(store)
+    assert answer.at == record.created
     kept = ("timeout", "retention", "retention_failed", "options")
     for field in ("id", "task", "queue", "priority", "payload", "tags", *kept):
-        assert getattr(found, field) == getattr(job, field), field
-    assert found.state == "waiting"
-    assert found.created == clock.wall()
-    assert found.due == clock.wall() + 12_500_000
+        assert getattr(record, field) == getattr(job, field), field
+    assert record.state == "waiting"
+    assert record.created == clock.wall()
+    assert record.due == clock.wall() + 12_500_000
 
 
 async def test_a_new_job_has_no_past(store: Store):
@@ -140,8 +140,8 @@ async def test_nothing_is_inserted_by_a_call_without_jobs(store: Store):
 async def test_a_full_batch_goes_into_one_call(store: Store):
     jobs = [new(number, unique=key(f"key {number}")) for number in range(BATCH_MAX)]
     await insert(store, *jobs)
-    found = await store.jobs.get([job.id for job in jobs])
-    assert [job and job.id for job in found] == [job.id for job in jobs]
+    records = await store.jobs.get([job.id for job in jobs])
+    assert [job and job.id for job in records] == [job.id for job in jobs]
 
 
 async def test_a_full_batch_is_stored_whole_or_not_at_all(store: Store):
@@ -150,8 +150,8 @@ async def test_a_full_batch_is_stored_whole_or_not_at_all(store: Store):
     jobs[BATCH_MAX - 10] = new(BATCH_MAX - 10, task="a lone surrogate: \ud800")
     with suppress(UnicodeEncodeError, StoreError):
         await store.jobs.insert(jobs)
-    found = await store.jobs.get([job.id for job in jobs])
-    assert sum(job is not None for job in found) in (0, BATCH_MAX)
+    records = await store.jobs.get([job.id for job in jobs])
+    assert sum(job is not None for job in records) in (0, BATCH_MAX)
 
 
 # Repeats.

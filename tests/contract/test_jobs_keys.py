@@ -182,8 +182,8 @@ async def test_whoever_asks_while_the_job_finishes_finds_it(store: Store, clock:
         job = await start_one(store, number, replica=f"r{number}", retention=500, unique=unique)
         clock.shift(10)
         rivals = [
-            store.jobs.insert([new(1000 * number + one, unique=unique, delay=1000)])
-            for one in range(4)
+            store.jobs.insert([new(1000 * number + place, unique=unique, delay=1000)])
+            for place in range(4)
         ]
         settled, *answers = await asyncio.gather(settle(store, job, "succeeded"), *rivals)
         assert settled == "settled"

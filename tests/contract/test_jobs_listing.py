@@ -28,7 +28,7 @@ from tests.rig.endings import leave, recover
 ODD_NAMES = ["it's", "{x}", "a b\n", "100%_*", "läuft 🌍", 'say "hi" \\', "x" * 200]
 
 
-async def found(store: Store, **filters) -> list[int]:
+async def numbers_of(store: Store, **filters) -> list[int]:
     """Return the numbers of the jobs that fit."""
     return [int(job.id[-12:], 16) for job in await find_all(store, **filters)]
 
@@ -81,19 +81,19 @@ async def test_nothing_is_found_where_nothing_is(store: Store):
 async def test_jobs_are_found_by_state(store: Store, state: JobState):
     await in_every_state(store)
     place = STATES.index(state)
-    assert await found(store, state=state) == [place + 5, place]
+    assert await numbers_of(store, state=state) == [place + 5, place]
 
 
 async def test_jobs_are_found_by_queue(store: Store):
     await insert(store, *(new(number, queue="aab"[number % 3]) for number in range(6)))
-    assert await found(store, queue="a") == [4, 3, 1, 0]
-    assert await found(store, queue="A") == []
+    assert await numbers_of(store, queue="a") == [4, 3, 1, 0]
+    assert await numbers_of(store, queue="A") == []
 
 
 async def test_jobs_are_found_by_task(store: Store):
     await insert(store, *(new(number, task=("send", "sen")[number % 2]) for number in range(4)))
-    assert await found(store, task="sen") == [3, 1]
-    assert await found(store, task="Send") == []
+    assert await numbers_of(store, task="sen") == [3, 1]
+    assert await numbers_of(store, task="Send") == []
 
 
 async def test_jobs_are_found_by_one_of_their_tags(store: Store):
@@ -105,10 +105,10 @@ async def test_jobs_are_found_by_one_of_their_tags(store: Store):
         new(3),
         new(4, tags=("red", "blue", "x")),
     )
-    assert await found(store, tag="blue") == [4, 0]
-    assert await found(store, tag="green") == [1, 0]
-    assert await found(store, tag="Blue") == []
-    assert await found(store, tag="blu") == []
+    assert await numbers_of(store, tag="blue") == [4, 0]
+    assert await numbers_of(store, tag="green") == [1, 0]
+    assert await numbers_of(store, tag="Blue") == []
+    assert await numbers_of(store, tag="blu") == []
 
 
 @pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
@@ -119,22 +119,22 @@ async def test_names_are_found_whatever_they_are(store: Store, name: str):
         new(2, queue=f"{name} ", task=f"{name} ", tags=(f"{name} ", "x")),
     )
     for field in ("queue", "task", "tag"):
-        assert await found(store, **{field: name}) == [1], field
+        assert await numbers_of(store, **{field: name}) == [1], field
     await join(store, "ann")
     (job,) = await claim(store, queues=[name])
     await settle(store, job, "cancelled")
     for field in ("queue", "task", "tag"):
-        assert await found(store, **{field: name}) == [1], field
+        assert await numbers_of(store, **{field: name}) == [1], field
 
 
 async def test_jobs_are_found_by_where_they_run(store: Store):
     await start_one(store, 1, replica="ann")
     job = await start_one(store, 2, replica="ann", retention=100)
     await start_one(store, 3, replica="ben")
-    assert await found(store, replica="ann") == [2, 1]
+    assert await numbers_of(store, replica="ann") == [2, 1]
     await settle(store, job, "succeeded")
-    assert await found(store, replica="ann") == [1]
-    assert await found(store, replica="nobody") == []
+    assert await numbers_of(store, replica="ann") == [1]
+    assert await numbers_of(store, replica="nobody") == []
 
 
 async def test_all_that_is_given_must_fit(store: Store):
@@ -147,21 +147,24 @@ async def test_all_that_is_given_must_fit(store: Store):
         }
         state: JobState = ("succeeded", "running")[number // 8 % 2]
         await bring(store, state, number, **details, replica="pq"[number // 16])
-    assert await found(store, queue="a", task="c", tag="e") == [24, 16, 8, 0]
-    assert await found(store, queue="a", task="c", tag="e", state="running") == [24, 8]
-    assert await found(store, queue="a", task="c", tag="g", state="running", replica="p") == [12, 8]
-    assert await found(store, queue="b", state="succeeded", tag="f") == [23, 21, 7, 5]
-    assert await found(store, task="d", replica="q") == [31, 30, 27, 26]
-    assert await found(store, state="waiting", queue="a") == []
+    assert await numbers_of(store, queue="a", task="c", tag="e") == [24, 16, 8, 0]
+    assert await numbers_of(store, queue="a", task="c", tag="e", state="running") == [24, 8]
+    assert await numbers_of(store, queue="a", task="c", tag="g", state="running", replica="p") == [
+        12,
+        8,
+    ]
+    assert await numbers_of(store, queue="b", state="succeeded", tag="f") == [23, 21, 7, 5]
+    assert await numbers_of(store, task="d", replica="q") == [31, 30, 27, 26]
+    assert await numbers_of(store, state="waiting", queue="a") == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 10, 50])
 async def test_pages_add_up_to_the_whole(store: Store, limit: int):
     await in_every_state(store)
-    assert await found(store, limit=limit) == list(reversed(range(10)))
+    assert await numbers_of(store, limit=limit) == list(reversed(range(10)))
     for state in STATES:
         place = STATES.index(state)
-        assert await found(store, state=state, limit=limit) == [place + 5, place]
+        assert await numbers_of(store, state=state, limit=limit) == [place + 5, place]
 
 
 async def test_a_page_goes_on_where_the_last_one_ended_whatever_happens_meanwhile(store: Store):
@@ -194,7 +197,7 @@ async def test_the_default_page_is_bounded(store: Store):
 async def test_few_among_many_are_found(store: Store):
     tags = [("rare",) if number in (3, 170) else ("common",) for number in range(BATCH_MAX)]
     await insert(store, *(new(number, tags=tags[number]) for number in range(BATCH_MAX)))
-    assert await found(store, tag="rare", limit=10) == [170, 3]
+    assert await numbers_of(store, tag="rare", limit=10) == [170, 3]
 
 
 async def test_a_page_keeps_its_limit_if_few_of_many_jobs_fit(store: Store):
@@ -202,7 +205,7 @@ async def test_a_page_keeps_its_limit_if_few_of_many_jobs_fit(store: Store):
     await insert(store, *(new(number, task=task) for number, task in enumerate(tasks)))
     page = await store.jobs.find(task="wanted", limit=60)
     assert len(page.jobs) <= 60
-    assert await found(store, task="wanted", limit=60) == list(range(BATCH_MAX - 1, 0, -2))
+    assert await numbers_of(store, task="wanted", limit=60) == list(range(BATCH_MAX - 1, 0, -2))
 
 
 # How queues stand.
@@ -217,16 +220,16 @@ async def test_unfinished_jobs_are_counted_by_queue(store: Store):
         if state != "waiting":
             await bring(store, state, number, queue="b", retention=100)
     await insert(store, new(10, queue="b"), new(11, queue="b", delay=60), new(12, queue="a"))
-    counts = {one.queue: (one.waiting, one.running) for one in await store.jobs.counts()}
+    counts = {count.queue: (count.waiting, count.running) for count in await store.jobs.counts()}
     assert counts == {"a": (1, 0), "b": (2, 1)}
-    assert [one.queue for one in await store.jobs.counts()] == ["a", "b"]
-    assert [one.paused_for for one in await store.jobs.counts()] == [None, None]
+    assert [count.queue for count in await store.jobs.counts()] == ["a", "b"]
+    assert [count.paused_for for count in await store.jobs.counts()] == [None, None]
 
 
 async def test_queues_are_ordered_by_name(store: Store):
     names = ["b", "a", "B", "ä", "a b", "🌍", "ab", "\uffee", "_"]
     await insert(store, *(new(number, queue=name) for number, name in enumerate(names)))
-    assert [one.queue for one in await store.jobs.counts()] == sorted(names)
+    assert [count.queue for count in await store.jobs.counts()] == sorted(names)
 
 
 async def test_finished_jobs_are_never_counted(store: Store):
@@ -237,8 +240,8 @@ async def test_finished_jobs_are_never_counted(store: Store):
 
 async def test_counts_follow_every_move(store: Store, clock: ManualClock):
     async def counts() -> tuple[int, int]:
-        for one in await store.jobs.counts():
-            return one.waiting, one.running
+        for count in await store.jobs.counts():
+            return count.waiting, count.running
         return 0, 0
 
     job = await start_one(store, retention=1000)
@@ -271,8 +274,8 @@ async def test_jobs_that_succeed_together_are_counted_one_by_one(store: Store):
 
 async def test_the_oldest_is_counted_from_when_it_became_due(store: Store, clock: ManualClock):
     async def oldest() -> float | None:
-        (one,) = await store.jobs.counts()
-        return one.oldest
+        (count,) = await store.jobs.counts()
+        return count.oldest
 
     await insert(store, new(1, delay=10, priority=9), new(2, delay=30, priority=0))
     assert await oldest() is None
@@ -292,8 +295,8 @@ async def test_the_oldest_is_counted_from_when_it_became_due(store: Store, clock
 
 async def test_a_job_that_is_not_due_yet_does_not_hide_the_oldest(store: Store, clock: ManualClock):
     await insert(store, new(1, at=clock.wall() + 700), new(2, at=clock.wall()))
-    (one,) = await store.jobs.counts()
-    assert one.oldest == pytest.approx(0, abs=0.001)
+    (count,) = await store.jobs.counts()
+    assert count.oldest == pytest.approx(0, abs=0.001)
 
 
 async def test_a_paused_queue_is_shown_with_or_without_jobs(store: Store, clock: ManualClock):
@@ -308,7 +311,7 @@ async def test_a_paused_queue_is_shown_with_or_without_jobs(store: Store, clock:
     assert (open_.queue, open_.paused_for) == ("open", None)
     clock.shift(40)
     await store.jobs.pause("for ever", seconds=0)
-    assert [(one.queue, one.paused_for) for one in await store.jobs.counts()] == [
+    assert [(count.queue, count.paused_for) for count in await store.jobs.counts()] == [
         ("for ever", None),
         ("open", None),
     ]
@@ -352,8 +355,8 @@ async def test_a_pause_does_not_hide_how_long_jobs_wait(store: Store, clock: Man
     await insert(store, new(1))
     await store.jobs.pause("default")
     clock.shift(7)
-    (one,) = await store.jobs.counts()
-    assert one.oldest == pytest.approx(7, abs=0.001)
+    (count,) = await store.jobs.counts()
+    assert count.oldest == pytest.approx(7, abs=0.001)
 
 
 async def test_looking_changes_nothing(store: Store):

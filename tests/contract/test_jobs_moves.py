@@ -44,7 +44,7 @@ class Walk:
     async def claim(self) -> set[str]:
         replica = self.chance.choice("pq")
         await join(self.store, replica)
-        if replica in {one.id for one in await self.store.jobs.replicas() if not one.dead}:
+        if replica in {record.id for record in await self.store.jobs.replicas() if not record.dead}:
             self.seen += await claim(self.store, replica, limit=self.chance.choice([1, 3]))
         return {"claim"}
 
@@ -150,9 +150,9 @@ async def test_jobs_go_only_the_ways_of_the_table(store: Store, clock: ManualClo
         before = await store.jobs.get(ids)
         calls = await walk.chance.choice(walk.steps())()
         after = await store.jobs.get(ids)
-        for one, two in zip(before, after, strict=True):
-            check(calls, one, two)
-            made.add((one and one.state, two and two.state))
-            if two is not None:
-                check_record(two)
+        for old, now in zip(before, after, strict=True):
+            check(calls, old, now)
+            made.add((old and old.state, now and now.state))
+            if now is not None:
+                check_record(now)
     assert {(move.start, move.end) for move in MOVES} <= made

@@ -46,9 +46,9 @@ async def test_a_name_is_kept_unchanged_and_not_interpreted(
     assert await store.jobs.insert([named(2, name)]) == [Inserted("existing", id_of(1))]
     (job,) = await claim(store, name, queues=[name])
     assert (job.task, job.queue, job.tags, job.replica) == (name, name, (name,), name)
-    assert [one.id for one in await store.jobs.replicas()] == [name]
-    assert [one.queue for one in await store.jobs.counts()] == [name]
-    assert [one.id for one in await find_all(store, replica=name, tag=name, task=name)] == [job.id]
+    assert [record.id for record in await store.jobs.replicas()] == [name]
+    assert [count.queue for count in await store.jobs.counts()] == [name]
+    assert [job.id for job in await find_all(store, replica=name, tag=name, task=name)] == [job.id]
     assert await store.jobs.cancel([job.id], reason=name) == ["requested"]
     assert (await look(store)).reason == name
     clock.shift(TTL)
@@ -56,34 +56,34 @@ async def test_a_name_is_kept_unchanged_and_not_interpreted(
     assert (lost.replica, lost.state) == (name, "cancelled")
     assert await store.jobs.requeue([job.id]) == ["requeued"]
     await store.jobs.pause(name)
-    assert [one.queue for one in await store.jobs.counts()] == [name]
+    assert [count.queue for count in await store.jobs.counts()] == [name]
     await store.jobs.pause(name, seconds=0)
 
 
-@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
+@pytest.mark.parametrize(("first", "second"), LOOKALIKES, ids=ascii)
 async def test_names_that_look_alike_are_two_names(
-    store: Store, clock: ManualClock, one: str, two: str
+    store: Store, clock: ManualClock, first: str, second: str
 ):
-    await join(store, one)
+    await join(store, first)
     clock.shift(1)
-    await join(store, two)
-    await insert(store, named(1, one), named(2, two))
-    await store.jobs.pause(two)
-    assert await claim_ids(store, one, queues=[two, one]) == [id_of(1)]
-    await store.jobs.pause(two, seconds=0)
-    assert await claim_ids(store, two, queues=[two, one]) == [id_of(2)]
+    await join(store, second)
+    await insert(store, named(1, first), named(2, second))
+    await store.jobs.pause(second)
+    assert await claim_ids(store, first, queues=[second, first]) == [id_of(1)]
+    await store.jobs.pause(second, seconds=0)
+    assert await claim_ids(store, second, queues=[second, first]) == [id_of(2)]
     assert [record.held for record in await store.jobs.replicas()] == [1, 1]
-    for number, name in enumerate((one, two), start=1):
+    for number, name in enumerate((first, second), start=1):
         for field in ("queue", "task", "tag", "replica"):
             assert [job.id for job in await find_all(store, **{field: name})] == [id_of(number)]
-    assert await leave(store, one) == [id_of(1)]
+    assert await leave(store, first) == [id_of(1)]
     assert await states(store, 1, 2) == ["waiting", "running"]
 
 
 async def test_all_odd_names_live_side_by_side(store: Store):
     names = ODD_NAMES
     await insert(store, *(named(number, name) for number, name in enumerate(names)))
-    assert [one.queue for one in await store.jobs.counts()] == sorted(names)
+    assert [count.queue for count in await store.jobs.counts()] == sorted(names)
     await join(store, "ann")
     assert len(await claim(store, queues=names)) == len(names)
 
@@ -103,7 +103,7 @@ async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(
 
     assert [job.id for job in await find_all(here)] == [id_of(1)]
     assert len(await find_all(there)) == 3
-    assert [one.queue for one in await here.jobs.counts()] == ["q"]
+    assert [count.queue for count in await here.jobs.counts()] == ["q"]
     assert len(await there.jobs.counts()) == 3
     assert await there.jobs.replicas() == []
     assert await here.jobs.cancel([id_of(2)]) == [None]
@@ -140,16 +140,16 @@ async def test_two_namespaces_share_nothing(world: World, clock: ManualClock):
     await prune_jobs(here)
     assert await there.jobs.get([id_of(1), id_of(2)]) == before
     assert await claim_ids(there) == [id_of(1), id_of(2)]
-    assert [one.held for one in await there.jobs.replicas()] == [2]
+    assert [record.held for record in await there.jobs.replicas()] == [2]
     assert await here.jobs.replicas() == []
 
 
 @pytest.mark.parametrize("letter", ["Aa", "._", ":-"])
 async def test_namespaces_that_look_alike_are_two(world: World, letter: str):
-    one, two = [await world.store(world.namespace + end) for end in letter]
-    await start_one(one)
-    assert await find_all(two) == []
-    assert await two.jobs.replicas() == []
-    assert await two.jobs.counts() == []
-    await insert(two, new(1, payload=b"theirs"))
-    assert (await look(one)).payload == b""
+    first, second = [await world.store(world.namespace + end) for end in letter]
+    await start_one(first)
+    assert await find_all(second) == []
+    assert await second.jobs.replicas() == []
+    assert await second.jobs.counts() == []
+    await insert(second, new(1, payload=b"theirs"))
+    assert (await look(first)).payload == b""

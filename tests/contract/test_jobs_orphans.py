@@ -54,9 +54,9 @@ async def test_a_look_returns_what_a_decision_needs(store: Store, clock: ManualC
     assert await store.jobs.note([note]) == [True]
     before = await look(store)
     clock.shift(TTL)
-    found = await store.jobs.orphans(by="eva")
-    assert found.now == clock.wall()
-    (orphan,) = found.jobs
+    orphans = await store.jobs.orphans(by="eva")
+    assert orphans.now == clock.wall()
+    (orphan,) = orphans.jobs
     assert (orphan.payload, orphan.checkpoint, orphan.result, orphan.error) == (
         b"",
         None,
@@ -92,7 +92,7 @@ async def test_a_clock_that_is_set_back_does_not_prolong_that(store: Store, cloc
 async def test_one_replica_is_taken_though_it_has_not_expired(store: Store):
     job = await start_one(store)
     await start(store, new(2), replica="ben")
-    assert [one.id for one in await orphans_of(store, replica="ann")] == [job.id]
+    assert [job.id for job in await orphans_of(store, replica="ann")] == [job.id]
     assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
     assert await store.jobs.claim("ann", new_claim_no(), ["default"], 1) is None
     assert await store.jobs.beat(["ben"], ttl=TTL) != [None]
@@ -102,7 +102,7 @@ async def test_a_claim_whose_reply_was_lost_is_found(store: Store):
     await join(store, "ann")
     await insert(store, new(1))
     await store.jobs.claim("ann", new_claim_no(), ["default"], 1)
-    assert [one.id for one in await orphans_of(store, by="ann", replica="ann")] == [id_of(1)]
+    assert [job.id for job in await orphans_of(store, by="ann", replica="ann")] == [id_of(1)]
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "retry", "handed back"])

@@ -66,7 +66,7 @@ async def test_every_job_has_its_own_retention(store: Store, clock: ManualClock)
     for left in ([0, 2], [0], []):
         clock.shift(10)
         assert await prune_jobs(store) == 1
-        assert sorted(job.id for job in await find_all(store)) == [id_of(one) for one in left]
+        assert sorted(job.id for job in await find_all(store)) == [id_of(number) for number in left]
 
 
 async def test_no_more_than_the_limit_go(store: Store):

@@ -49,7 +49,7 @@ async def insert_many(store: Store, count: int, **details) -> None:
 
 
 async def unfinished(store: Store) -> int:
-    return sum(one.waiting + one.running for one in await store.jobs.counts())
+    return sum(count.waiting + count.running for count in await store.jobs.counts())
 
 
 # Claims.
@@ -68,7 +68,7 @@ async def test_no_job_is_claimed_twice(stores: list[Store]):
 
     await asyncio.gather(*(work(number) for number in range(6)))
     assert Counter(got) == Counter(id_of(number) for number in range(SIZE.jobs))
-    held = {one.id: one.held for one in await stores[0].jobs.replicas()}
+    held = {record.id: record.held for record in await stores[0].jobs.replicas()}
     assert sum(held.values()) == SIZE.jobs
 
 
@@ -96,7 +96,9 @@ async def test_every_job_is_done_once_though_attempts_fail_and_replicas_leave(
                 ]
                 answers = await store.jobs.settle(settlements)
                 assert answers == ["settled"] * len(jobs)
-                done.update(one.id for one in settlements if one.outcome == "succeeded")
+                done.update(
+                    settlement.id for settlement in settlements if settlement.outcome == "succeeded"
+                )
                 if not jobs:
                     await asyncio.sleep(0.001)
 
@@ -174,7 +176,9 @@ async def test_batches_of_inserts_that_cross_each_other_agree(stores: list[Store
             answers = await stores[worker % 3].jobs.insert(jobs)
             return list(zip(order, answers, strict=True))
 
-        answers = [one for some in await asyncio.gather(*map(store_all, range(6))) for one in some]
+        answers = [
+            answer for batch in await asyncio.gather(*map(store_all, range(6))) for answer in batch
+        ]
         for key in keys:
             mine = [answer for own, answer in answers if own == key]
             assert sorted(answer.outcome for answer in mine) == ["created"] + ["existing"] * 5
@@ -220,7 +224,7 @@ async def test_either_the_settlement_or_the_recovery_wins(
             assert (after.losses, after.failures) == (0, outcome == "retry")
         else:
             assert settled == "lost"
-            assert [one.id for one in recovered] == [job.id]
+            assert [job.id for job in recovered] == [job.id]
             assert (after.state, after.losses, after.failures) == ("waiting", 1, 0)
         await recover(stores[0], delays=[AGES], grace=0)  # the record of who settled itself
 
@@ -236,18 +240,18 @@ async def test_many_recoveries_take_each_job_once(stores: list[Store], clock: Ma
 
         async def rescue(store: Store, by: str) -> list[str]:
             taken: list[str] = []
-            while some := await recover(store, delays=[AGES], grace=0, limit=4, by=by):
-                taken += [one.id for one in some]
+            while batch := await recover(store, delays=[AGES], grace=0, limit=4, by=by):
+                taken += [job.id for job in batch]
             return taken
 
         taken = await asyncio.gather(*(rescue(stores[n % 3], f"rescuer {n}") for n in range(6)))
         # The last ones may have found nothing while others were still at work.
         clock.shift(RESERVED_FOR)
         rest = await rescue(stores[0], "last")
-        ids = [one for some in (*taken, rest) for one in some]
+        ids = [id_ for batch in (*taken, rest) for id_ in batch]
         assert sorted(ids) == [id_of(number) for number in numbers]
-        found = await stores[0].jobs.get([id_of(number) for number in numbers])
-        assert {(job and job.losses, job and job.state) for job in found} == {(1, "waiting")}
+        jobs = await stores[0].jobs.get([id_of(number) for number in numbers])
+        assert {(job and job.losses, job and job.state) for job in jobs} == {(1, "waiting")}
         assert await stores[0].jobs.replicas() == []
 
 
@@ -259,7 +263,7 @@ async def test_either_the_beat_or_the_recovery_wins(stores: list[Store], clock: 
             stores[1].jobs.beat([f"r{turn}"], ttl=TTL), recover(stores[2], delays=[AGES], grace=0)
         )
         if beat is None:
-            assert [one.id for one in recovered] == [job.id]
+            assert [job.id for job in recovered] == [job.id]
         else:
             assert recovered == []
             assert beat.held == 1
@@ -286,10 +290,10 @@ async def test_either_the_claim_or_the_recovery_wins(stores: list[Store], clock:
             bury(stores[0], f"{replica} of another", [], delays=AT_ONCE),
         )
         job = await look(stores[0], turn)
-        known = {one.id for one in await stores[0].jobs.replicas()}
+        registered = {record.id for record in await stores[0].jobs.replicas()}
         if job.state == "running":
             assert got == [job.id]
-            assert job.replica in known
+            assert job.replica in registered
             await leave(stores[0], replica)
         assert await stores[0].jobs.cancel([job.id]) == ["cancelled"]
 

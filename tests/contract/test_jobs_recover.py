@@ -29,8 +29,8 @@ HOUR = 3600.0
 async def lose(store: Store, clock: ManualClock, *, delays=AT_ONCE) -> Recovered:
     """Let the one running job lose its replica."""
     clock.shift(TTL)
-    (one,) = await recover(store, delays=delays, grace=0)
-    return one
+    (job,) = await recover(store, delays=delays, grace=0)
+    return job
 
 
 # One loss.
@@ -58,13 +58,13 @@ async def test_a_living_replica_keeps_its_jobs(store: Store, clock: ManualClock)
 
 
 async def test_what_waits_or_has_finished_is_left_alone(store: Store, clock: ManualClock):
-    one, two = await start(store, new(1), new(2))
-    await settle(store, one, "succeeded")
-    await settle(store, two, "retry", delay=HOUR)
-    before = await store.jobs.get([one.id, two.id])
+    first, second = await start(store, new(1), new(2))
+    await settle(store, first, "succeeded")
+    await settle(store, second, "retry", delay=HOUR)
+    before = await store.jobs.get([first.id, second.id])
     clock.shift(TTL)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
-    assert await store.jobs.get([one.id, two.id]) == before
+    assert await store.jobs.get([first.id, second.id]) == before
 
 
 async def test_jobs_of_others_are_left_alone(store: Store, clock: ManualClock):
@@ -72,7 +72,7 @@ async def test_jobs_of_others_are_left_alone(store: Store, clock: ManualClock):
     kept = await start_one(store, 2, replica="ben")
     await store.jobs.beat(["ben"], ttl=HOUR)
     clock.shift(TTL)
-    assert [one.id for one in await recover_all(store)] == [id_of(1)]
+    assert [job.id for job in await recover_all(store)] == [id_of(1)]
     assert await look(store, 2) == kept
 
 
@@ -228,7 +228,7 @@ async def test_only_replicas_that_were_touched_are_dead(store: Store, clock: Man
     clock.shift(TTL)
     taken = await recover(store, delays=AT_ONCE, grace=0, limit=3)
     assert len(taken) == 3
-    touched = {one.replica for one in taken}
+    touched = {job.replica for job in taken}
     assert len(touched) == 2
     (free,) = {"ann", "ben", "cid"} - touched
     for replica in touched:
@@ -237,7 +237,7 @@ async def test_only_replicas_that_were_touched_are_dead(store: Store, clock: Man
     assert revived is not None
     assert revived.held == 2
     assert len(await recover_all(store)) == 1
-    assert [one.id for one in await store.jobs.replicas()] == [free]
+    assert [record.id for record in await store.jobs.replicas()] == [free]
 
 
 async def test_a_batch_that_ends_with_a_replica_leaves_the_next_one_alone(
@@ -247,12 +247,12 @@ async def test_a_batch_that_ends_with_a_replica_leaves_the_next_one_alone(
         await start(store, new(2 * number), new(2 * number + 1), replica=replica)
     clock.shift(TTL)
     taken = await recover(store, delays=AT_ONCE, grace=0, limit=2)
-    (gone,) = {one.replica for one in taken}
+    (gone,) = {job.replica for job in taken}
     (free,) = {"ann", "ben"} - {gone}
-    assert [one.id for one in await store.jobs.replicas() if not one.dead] == [free]
+    assert [record.id for record in await store.jobs.replicas() if not record.dead] == [free]
     assert (await store.jobs.beat([free], ttl=TTL))[0] is not None
     assert await recover_all(store) == []
-    assert [one.id for one in await store.jobs.replicas()] == [free]
+    assert [record.id for record in await store.jobs.replicas()] == [free]
 
 
 async def test_a_dead_replica_stays_dead_though_the_clock_is_set_back(
@@ -272,8 +272,8 @@ async def test_many_replicas_are_recovered_together(store: Store, clock: ManualC
     await join(store, "idle")
     clock.shift(TTL)
     recovered = await recover_all(store, limit=7)
-    assert [one.id for one in recovered] == [id_of(number) for number in range(20)]
-    assert {one.id: one.replica for one in recovered}[id_of(13)] == "replica 6"
+    assert [job.id for job in recovered] == [id_of(number) for number in range(20)]
+    assert {job.id: job.replica for job in recovered}[id_of(13)] == "replica 6"
     assert await store.jobs.replicas() == []
 
 
@@ -282,7 +282,7 @@ async def test_replicas_without_jobs_do_not_hide_those_with_some(store: Store, c
     await start(store, new(1), new(2), replica="ben")
     await join(store, *(f"cid {number}" for number in range(5)))
     clock.shift(TTL)
-    assert [one.id for one in await recover_all(store, limit=1)] == [id_of(1), id_of(2)]
+    assert [job.id for job in await recover_all(store, limit=1)] == [id_of(1), id_of(2)]
     assert await store.jobs.replicas() == []
 
 
@@ -313,8 +313,8 @@ async def test_a_late_job_goes_by_the_same_budget(store: Store, clock: ManualClo
     await start_one(store, timeout=5)
     await store.jobs.beat(["ann"], ttl=HOUR)
     clock.shift(5)
-    (one,) = await recover(store, delays=[], grace=0)
-    assert (one.state, (await look(store)).reason) == ("failed", "lost")
+    (job,) = await recover(store, delays=[], grace=0)
+    assert (job.state, (await look(store)).reason) == ("failed", "lost")
 
 
 async def test_a_late_job_with_a_pending_cancel_is_cancelled(store: Store, clock: ManualClock):
@@ -322,8 +322,8 @@ async def test_a_late_job_with_a_pending_cancel_is_cancelled(store: Store, clock
     await store.jobs.beat(["ann"], ttl=HOUR)
     await store.jobs.cancel([id_of(1)])
     clock.shift(5)
-    (one,) = await recover(store, delays=AT_ONCE, grace=0)
-    assert one.state == "cancelled"
+    (job,) = await recover(store, delays=AT_ONCE, grace=0)
+    assert job.state == "cancelled"
 
 
 async def test_late_jobs_come_in_bounded_batches(store: Store, clock: ManualClock):
@@ -348,19 +348,19 @@ async def test_who_is_buried_loses_what_it_had_started(store: Store, clock: Manu
     started, unstarted = await start(store, new(1), new(2))
     clock.shift(1)
     answers = await bury(store, "ann", [started.id], delays=[5.0])
-    assert sorted(answers, key=lambda one: one.id) == [
+    assert sorted(answers, key=lambda answer: answer.id) == [
         Recovered(id=id_of(1), replica="ann", state="waiting", losses=1),
         Recovered(id=id_of(2), replica="ann", state="waiting", losses=0),
     ]
-    one, two = await look(store, 1), await look(store, 2)
-    assert (one.losses, one.due) == (1, clock.wall() + 5_000_000)
-    assert (two.losses, two.due) == (0, unstarted.due)
-    assert read_history(one.history) == [
+    first, second = await look(store, 1), await look(store, 2)
+    assert (first.losses, first.due) == (1, clock.wall() + 5_000_000)
+    assert (second.losses, second.due) == (0, unstarted.due)
+    assert read_history(first.history) == [
         AttemptLine(1, "ann", started.started, clock.wall(), "lost")
     ]
-    assert two.history == b""
-    assert one.fence > started.fence
-    assert two.fence > unstarted.fence
+    assert second.history == b""
+    assert first.fence > started.fence
+    assert second.fence > unstarted.fence
     assert await store.jobs.replicas() == []
     assert await store.jobs.beat(["ann"], ttl=TTL) == [None]
     assert await store.jobs.claim("ann", 10**9, ["default"], 1) is None
@@ -379,8 +379,8 @@ async def test_what_the_buried_had_not_started_waits_for_a_pause(store: Store, c
 async def test_who_is_buried_past_the_budget_fails(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     await bury(store, "ann", [id_of(1)], delays=[])
-    one = await look(store, 1)
-    assert (one.state, one.reason, one.finished) == ("failed", "lost", clock.wall())
+    job = await look(store, 1)
+    assert (job.state, job.reason, job.finished) == ("failed", "lost", clock.wall())
     assert await states(store, 2) == ["waiting"]
 
 
@@ -388,7 +388,7 @@ async def test_who_is_buried_with_a_pending_cancel_is_cancelled(store: Store):
     await start(store, new(1), new(2))
     await store.jobs.cancel([id_of(1), id_of(2)], reason="enough")
     answers = await bury(store, "ann", [id_of(1)], delays=AT_ONCE)
-    assert {one.id: (one.state, one.losses) for one in answers} == {
+    assert {answer.id: (answer.state, answer.losses) for answer in answers} == {
         id_of(1): ("cancelled", 1),
         id_of(2): ("cancelled", 0),
     }

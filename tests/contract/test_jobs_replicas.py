@@ -30,7 +30,7 @@ ODD_NAMES = ["it's", "{x}:{0}", "a b\n", "100%_*", "läuft 🌍", 'say "hi" \\',
 
 
 async def record_of(store: Store, replica: str = "ann") -> ReplicaRecord:
-    (record,) = [one for one in await store.jobs.replicas() if one.id == replica]
+    (record,) = [record for record in await store.jobs.replicas() if record.id == replica]
     return record
 
 
@@ -171,13 +171,13 @@ async def test_one_beat_serves_many_replicas(store: Store, clock: ManualClock):
     await store.jobs.cancel([id_of(1)])
     clock.shift(TTL)
     answers = await store.jobs.beat(["cid", "nobody", "ben", "ann"], ttl=TTL)
-    assert [one and (one.cancels, one.held, one.expired) for one in answers] == [
+    assert [answer and (answer.cancels, answer.held, answer.expired) for answer in answers] == [
         ([], 1, False),
         None,
         ([id_of(1)], 1, False),
         ([], 1, False),
     ]
-    assert [one.expires_in for one in await store.jobs.replicas()] == [pytest.approx(TTL)] * 3
+    assert [record.expires_in for record in await store.jobs.replicas()] == [pytest.approx(TTL)] * 3
     assert await store.jobs.beat([], ttl=TTL) == []
 
 
@@ -197,14 +197,14 @@ async def test_held_counts_what_runs(store: Store):
 
 
 async def test_a_beat_delivers_cancels_until_the_job_settles(store: Store):
-    one, two, _ = await start(store, new(1), new(2), new(3))
+    first, second, _ = await start(store, new(1), new(2), new(3))
     assert (await beat(store)).cancels == []
-    await store.jobs.cancel([one.id, two.id])
+    await store.jobs.cancel([first.id, second.id])
     for _ in range(3):
-        assert sorted((await beat(store)).cancels) == [one.id, two.id]
-    await settle(store, one, "cancelled")
-    assert (await beat(store)).cancels == [two.id]
-    await settle(store, two, "retry")
+        assert sorted((await beat(store)).cancels) == [first.id, second.id]
+    await settle(store, first, "cancelled")
+    assert (await beat(store)).cancels == [second.id]
+    await settle(store, second, "retry")
     assert (await beat(store)).cancels == []
 
 
@@ -228,8 +228,8 @@ async def test_cancels_come_in_bounded_portions(store: Store):
     first = (await beat(store)).cancels
     assert len(set(first)) == CANCELS_MAX
     by_id = {job.id: job for job in jobs}
-    for one in first[:10]:
-        await settle(store, by_id[one], "cancelled")
+    for id_ in first[:10]:
+        await settle(store, by_id[id_], "cancelled")
     second = (await beat(store)).cancels
     assert len(second) == CANCELS_MAX - 9
     assert set(first) | set(second) == set(by_id)
@@ -274,7 +274,7 @@ async def test_who_beats_does_not_count_itself_as_expired(store: Store, clock: M
     await join(store, "ann", "ben")
     clock.shift(2 * TTL)
     answers = await store.jobs.beat(["ann", "ben"], ttl=TTL)
-    assert [one and one.expired for one in answers] == [False, False]
+    assert [answer and answer.expired for answer in answers] == [False, False]
 
 
 # Leaving.
@@ -319,7 +319,7 @@ async def test_who_leaves_takes_only_its_own_along(store: Store):
     kept = await start_one(store, 2, replica="ben")
     await leave(store, "ann")
     assert await look(store, 2) == kept
-    assert [one.id for one in await store.jobs.replicas()] == ["ben"]
+    assert [record.id for record in await store.jobs.replicas()] == ["ben"]
 
 
 async def test_an_expired_replica_may_leave(store: Store, clock: ManualClock):
@@ -336,11 +336,11 @@ async def test_who_runs_more_than_a_batch_hands_all_of_it_back(store: Store, way
     for part in (numbers[:BATCH_MAX], numbers[BATCH_MAX:]):
         await start(store, *(new(number) for number in part))
     if way == "leave":
-        given = await leave(store, "ann")
+        returned = await leave(store, "ann")
     else:
         started = [id_of(number) for number in numbers[:BATCH_MAX]]
-        given = [one.id for one in await bury(store, "ann", started, delays=AT_ONCE)]
-    assert sorted(given) == [id_of(number) for number in numbers]
+        returned = [job.id for job in await bury(store, "ann", started, delays=AT_ONCE)]
+    assert sorted(returned) == [id_of(number) for number in numbers]
     assert await store.jobs.replicas() == []
     (counts,) = await store.jobs.counts()
     assert (counts.waiting, counts.running) == (len(numbers), 0)
@@ -354,8 +354,8 @@ async def test_replicas_are_listed_in_the_order_they_joined(store: Store, clock:
         await join(store, replica)
         clock.shift(0.5)
     await join(store, "ann")
-    assert [one.id for one in await store.jobs.replicas()] == ["cid", "ann", "ben"]
-    assert [one.id for one in await store.jobs.replicas(limit=2)] == ["cid", "ann"]
+    assert [record.id for record in await store.jobs.replicas()] == ["cid", "ann", "ben"]
+    assert [record.id for record in await store.jobs.replicas(limit=2)] == ["cid", "ann"]
 
 
 async def test_an_expired_replica_is_listed_until_it_is_recovered(store: Store, clock: ManualClock):
@@ -387,7 +387,7 @@ async def test_after_a_step_back_a_record_lives_no_longer_than_its_ttl(
     await recover_all(store)  # whoever looks after the step
     assert (await record_of(store)).expires_in <= TTL
     clock.shift(TTL)
-    assert [one.id for one in await recover_all(store)] == [id_of(1)]
+    assert [job.id for job in await recover_all(store)] == [id_of(1)]
 
 
 async def test_after_a_step_back_a_replica_goes_on(store: Store, clock: ManualClock):
@@ -426,6 +426,6 @@ async def test_there_and_back_again_leaves_replicas_that_work(store: Store, cloc
         job = await start_one(store, number, replica=replica)
         clock.step(step)
         await beat(store, replica)
-        assert all(one.expires_in <= one.ttl for one in await store.jobs.replicas())
+        assert all(record.expires_in <= record.ttl for record in await store.jobs.replicas())
         assert await settle(store, job, "succeeded") == "settled"
         assert await leave(store, replica) == []

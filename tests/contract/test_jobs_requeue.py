@@ -89,8 +89,8 @@ async def test_a_requeued_job_has_its_budget_of_losses_again(store: Store, clock
     await join(store, "ann")
     assert await claim_ids(store) == [id_of(1)]
     clock.shift(TTL)
-    (one,) = await recover(store, delays=[0.0], grace=0)
-    assert (one.state, one.losses) == ("waiting", 1)
+    (job,) = await recover(store, delays=[0.0], grace=0)
+    assert (job.state, job.losses) == ("waiting", 1)
 
 
 async def test_a_job_that_was_cancelled_before_it_ran_can_be_requeued(store: Store):

@@ -90,7 +90,7 @@ async def test_a_job_that_comes_back_is_due_after_its_delay(
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"\0", bytes(range(256)), bytes(range(256)) * 800],
-    ids=lambda one: "none" if one is None else f"{len(one)} bytes",
+    ids=lambda value: "none" if value is None else f"{len(value)} bytes",
 )
 async def test_a_result_is_kept_byte_by_byte(store: Store, job: JobRecord, content: bytes | None):
     after = await settle_and_look(store, job, "succeeded", result=content)
@@ -248,8 +248,8 @@ async def test_another_outcome_under_a_settled_fence_is_lost(
 
 
 async def test_the_same_settlement_twice_in_one_call_counts_once(store: Store, job: JobRecord):
-    one = ended(job, "retry")
-    assert await store.jobs.settle([one, one]) == ["settled", "repeated"]
+    settlement = ended(job, "retry")
+    assert await store.jobs.settle([settlement, settlement]) == ["settled", "repeated"]
     assert (await look(store)).failures == 1
 
 
@@ -433,8 +433,8 @@ async def test_a_full_batch_is_settled_in_one_call(store: Store):
     jobs = await start(store, *(new(number) for number in range(BATCH_MAX)))
     settlements = [ended(job, "succeeded", result=job.id.encode()) for job in jobs]
     assert await store.jobs.settle(settlements) == ["settled"] * BATCH_MAX
-    found = await store.jobs.get([job.id for job in jobs])
-    assert [job and job.result for job in found] == [job.id.encode() for job in jobs]
+    settled = await store.jobs.get([job.id for job in jobs])
+    assert [job and job.result for job in settled] == [job.id.encode() for job in jobs]
     assert await store.jobs.settle(settlements) == ["repeated"] * BATCH_MAX
 
 
@@ -473,7 +473,7 @@ async def test_a_running_job_says_how_far_it_is(store: Store, job: JobRecord):
         ({"checkpoint": b""}, (0.5, "half", b"")),
         ({}, (0.5, "half", b"c")),
     ],
-    ids=lambda one: ",".join(one) if isinstance(one, dict) else "",
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
 async def test_what_a_note_does_not_name_stays(store: Store, job: JobRecord, part, expected):
     name = {"id": job.id, "fence": job.fence}

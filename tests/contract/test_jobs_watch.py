@@ -111,13 +111,13 @@ async def test_an_insert_through_the_same_store_object_wakes_too(here: Store):
 
 async def test_an_insert_wakes_all_its_queues_and_no_other(here: Store, there: Store):
     async with (
-        here.watch(("queue", "a")) as one,
-        here.watch(("queue", "b")) as two,
+        here.watch(("queue", "a")) as first,
+        here.watch(("queue", "b")) as second,
         here.watch(("queue", "A"), ("queue", "c"), ("job", "a"), ("lease", "a")) as other,
     ):
         await insert(there, new(1, queue="a"), new(2, queue="b"))
-        assert await one.wait(SOON)
-        assert await two.wait(SOON)
+        assert await first.wait(SOON)
+        assert await second.wait(SOON)
         await wake_ups_have_arrived(here, there)
         assert not await other.wait(0)
 

@@ -19,7 +19,7 @@ async def test_nothing_is_listed_where_nothing_is(store: Store):
 async def test_a_lease_is_listed_as_it_stands_now(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30, meta={"host": "a1"})
     clock.shift(12)
-    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert (now.key, now.fence, now.limit) == (place.key, lease.fence, place.limit)
     assert (now.ttl, now.meta, now.waiting) == (30, {"host": "a1"}, False)
     assert now.expires_in == pytest.approx(18)
@@ -29,7 +29,7 @@ async def test_a_lease_is_listed_as_it_stands_now(place: Place, clock: ManualClo
 async def test_what_is_listed_can_be_renewed_and_released(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     clock.shift(12)
-    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert await renew(place.store, now) == [True]
     assert await place.store.leases.release([now]) == [True]
 
@@ -50,8 +50,8 @@ async def test_leases_come_by_fence_and_then_waiters_by_arrival(store: Store, cl
         await be_refused(store, "key", holder, limit=3, waiting=100)
         clock.shift(1)
     listed = await store.leases.find()
-    assert [one.holder for one in listed] == ["zoe", "ann", "mia", "yan", "ben", "lea"]
-    assert [one.waiting for one in listed] == [False] * 3 + [True] * 3
+    assert [lease.holder for lease in listed] == ["zoe", "ann", "mia", "yan", "ben", "lea"]
+    assert [lease.waiting for lease in listed] == [False] * 3 + [True] * 3
 
 
 async def test_renewing_does_not_change_the_order(store: Store, clock: ManualClock):
@@ -61,7 +61,13 @@ async def test_renewing_does_not_change_the_order(store: Store, clock: ManualClo
     clock.shift(1)
     await renew(store, *leases[:1])
     await be_refused(store, "key", "dee", limit=3, waiting=90)
-    assert [one.holder for one in await store.leases.find()] == ["ann", "ben", "cid", "dee", "eve"]
+    assert [lease.holder for lease in await store.leases.find()] == [
+        "ann",
+        "ben",
+        "cid",
+        "dee",
+        "eve",
+    ]
 
 
 async def test_keys_come_in_code_point_order(store: Store):
@@ -137,4 +143,4 @@ async def test_looking_changes_nothing(store: Store, clock: ManualClock):
     clock.shift(10)
     first = await store.leases.find()
     assert await store.leases.find() == first
-    assert [one.expires_in for one in first] == pytest.approx([20, 10])
+    assert [lease.expires_in for lease in first] == pytest.approx([20, 10])

@@ -146,7 +146,7 @@ async def test_the_smallest_limit_ahead_counts_when_the_wait_is_told(
 
 
 @pytest.mark.parametrize(
-    ("others", "limit", "told"),
+    ("others", "limit", "other_limit"),
     [
         ([], 3, None),
         ([3], 3, None),
@@ -159,13 +159,13 @@ async def test_the_smallest_limit_ahead_counts_when_the_wait_is_told(
     ],
 )
 async def test_a_caller_is_told_of_another_limit(
-    store: Store, others: list[int], limit: int, told: int | None
+    store: Store, others: list[int], limit: int, other_limit: int | None
 ):
     for number, other in enumerate(others):
         await take(store, "key", f"other-{number}", limit=other)
     answer = await ask(store, "key", "ann", limit=limit)
     assert isinstance(answer, Granted)
-    assert answer.other_limit == told
+    assert answer.other_limit == other_limit
 
 
 async def test_ones_own_lease_is_no_other_limit(store: Store):

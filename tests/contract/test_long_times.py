@@ -15,8 +15,8 @@ DAY = 86_400.0
 async def test_a_lease_may_last_ten_years(place: Place, clock: ManualClock):
     ann = await place.take("ann", ttl=TTL_MAX)
     assert (ann.ttl, ann.expires_in) == (TTL_MAX, TTL_MAX)
-    [found] = [one for one in await place.store.leases.find() if one.holder == "ann"]
-    assert (found.ttl, found.expires_in, found.fence) == (TTL_MAX, TTL_MAX, ann.fence)
+    [lease] = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
+    assert (lease.ttl, lease.expires_in, lease.fence) == (TTL_MAX, TTL_MAX, ann.fence)
     clock.shift(DAY)
     assert await renew(place.store, ann) == [True]
     again = await place.take("ann", ttl=TTL_MAX)
@@ -36,8 +36,8 @@ async def test_a_lease_of_ten_years_ends_to_the_moment(place: Place, clock: Manu
 async def test_a_waiter_may_be_patient_for_a_day(place: Place, clock: ManualClock):
     await place.take("ann", ttl=TTL_MAX)
     await place.be_refused("ben", ttl=TTL_MAX, waiting=DAY)
-    [found] = [one for one in await place.store.leases.find() if one.waiting]
-    assert (found.ttl, found.expires_in) == (TTL_MAX, DAY)
+    [waiter] = [lease for lease in await place.store.leases.find() if lease.waiting]
+    assert (waiter.ttl, waiter.expires_in) == (TTL_MAX, DAY)
     clock.shift(DAY - MOMENT)
     assert await place.line() == ["ben"]
     clock.shift(MOMENT)

@@ -91,7 +91,7 @@ async def test_a_repeat_after_somebody_elses_mark_is_refused(place: Place):
 async def test_only_this_very_lease_leaves_a_mark(place: Place):
     lease = await place.take("ann")
     await place.be_refused("ben", waiting=60)
-    (waiter,) = [one for one in await place.store.leases.find() if one.waiting]
+    (waiter,) = [lease for lease in await place.store.leases.find() if lease.waiting]
     for stranger in (
         msgspec.structs.replace(lease, key="other"),
         msgspec.structs.replace(lease, holder="ben"),
@@ -123,7 +123,7 @@ async def test_a_mark_does_not_lengthen_the_lease(place: Place, clock: ManualClo
 async def test_a_mark_and_a_lease_may_have_the_same_key(store: Store):
     lease = await take(store, "key", "ann")
     assert await store.leases.mark("key", lease, "v1")
-    assert [one.holder for one in await store.leases.find()] == ["ann"]
+    assert [lease.holder for lease in await store.leases.find()] == ["ann"]
     await store.leases.release([lease])
     assert await store.leases.find() == []
     assert await store.leases.marked(["key"]) == [Mark("key", "v1", lease.fence)]
@@ -133,16 +133,16 @@ async def test_marks_come_in_the_order_they_were_asked_for(store: Store):
     lease = await take(store, "key", "ann")
     for key in ("b", "a", "c"):
         assert await store.leases.mark(key, lease, f"of {key}")
-    found = await store.leases.marked(["c", "none", "a", "c", "b", "none"])
-    assert [mark and mark.value for mark in found] == ["of c", None, "of a", "of c", "of b", None]
-    assert [mark and mark.key for mark in found] == ["c", None, "a", "c", "b", None]
+    marks = await store.leases.marked(["c", "none", "a", "c", "b", "none"])
+    assert [mark and mark.value for mark in marks] == ["of c", None, "of a", "of c", "of b", None]
+    assert [mark and mark.key for mark in marks] == ["c", None, "a", "c", "b", None]
 
 
 async def test_many_marks_are_read_at_once(store: Store):
     lease = await take(store, "key", "ann")
     assert await store.leases.mark("key-500", lease, "here")
-    found = await store.leases.marked([f"key-{number}" for number in range(1000)])
-    assert [index for index, mark in enumerate(found) if mark] == [500]
+    marks = await store.leases.marked([f"key-{number}" for number in range(1000)])
+    assert [index for index, mark in enumerate(marks) if mark] == [500]
 
 
 @pytest.mark.parametrize(

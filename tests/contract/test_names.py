@@ -76,32 +76,32 @@ async def test_a_name_is_kept_unchanged_and_not_interpreted(store: Store, name: 
     assert await store.leases.find() == []
 
 
-@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
-async def test_names_that_look_alike_are_two_names(store: Store, one: str, two: str):
-    first, second = await take(store, one, "ann"), await take(store, two, "ben")
-    assert await holders(store, one) == ["ann"]
-    assert await holders(store, two) == ["ben"]
-    assert await store.leases.mark(one, first, "1")
-    assert await store.leases.marked([one, two]) == [Mark(one, "1", first.fence), None]
-    assert await store.leases.release([Lease(key=two, holder="ann"), first]) == [False, True]
-    assert await holders(store, two) == ["ben"]
+@pytest.mark.parametrize(("name", "alike"), LOOKALIKES, ids=ascii)
+async def test_names_that_look_alike_are_two_names(store: Store, name: str, alike: str):
+    first, second = await take(store, name, "ann"), await take(store, alike, "ben")
+    assert await holders(store, name) == ["ann"]
+    assert await holders(store, alike) == ["ben"]
+    assert await store.leases.mark(name, first, "1")
+    assert await store.leases.marked([name, alike]) == [Mark(name, "1", first.fence), None]
+    assert await store.leases.release([Lease(key=alike, holder="ann"), first]) == [False, True]
+    assert await holders(store, alike) == ["ben"]
     assert await renew(store, second) == [True]
 
 
-@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
-async def test_holders_that_look_alike_are_two_holders(store: Store, one: str, two: str):
-    first = await take(store, "key", one, limit=2)
-    second = await take(store, "key", two, limit=2)
+@pytest.mark.parametrize(("holder", "alike"), LOOKALIKES, ids=ascii)
+async def test_holders_that_look_alike_are_two_holders(store: Store, holder: str, alike: str):
+    first = await take(store, "key", holder, limit=2)
+    second = await take(store, "key", alike, limit=2)
     assert first.fence < second.fence
-    assert await holders(store, "key") == [one, two]
-    assert await store.leases.release([Lease(key="key", holder=one)]) == [True]
-    assert await holders(store, "key") == [two]
+    assert await holders(store, "key") == [holder, alike]
+    assert await store.leases.release([Lease(key="key", holder=holder)]) == [True]
+    assert await holders(store, "key") == [alike]
 
 
 async def test_all_odd_names_live_side_by_side(store: Store):
     for name in ODD_NAMES:
         await take(store, name, "ann")
-    assert [one.key for one in await store.leases.find()] == sorted(ODD_NAMES)
+    assert [lease.key for lease in await store.leases.find()] == sorted(ODD_NAMES)
     assert all(await store.leases.release([Lease(key=name, holder="ann") for name in ODD_NAMES]))
 
 
@@ -144,11 +144,11 @@ async def test_two_namespaces_share_nothing(world: World):
 
 @pytest.mark.parametrize("letter", ["Aa", "._", ":-"])
 async def test_namespaces_that_look_alike_are_two(world: World, letter: str):
-    one, two = [await world.store(world.namespace + end) for end in letter]
-    await take(one, "key", "ann")
-    assert await two.leases.find() == []
-    await take(two, "key", "ben")
-    assert await holders(one, "key") == ["ann"]
+    first, second = [await world.store(world.namespace + end) for end in letter]
+    await take(first, "key", "ann")
+    assert await second.leases.find() == []
+    await take(second, "key", "ben")
+    assert await holders(first, "key") == ["ann"]
 
 
 async def test_a_namespace_may_have_sixty_characters_of_all_kinds(world: World):

@@ -39,7 +39,9 @@ def asks(holder: str, **details: Any) -> Step:
 
 
 def releases(*holders: str) -> Step:
-    return lambda store, key: store.leases.release([Lease(key=key, holder=one) for one in holders])
+    return lambda store, key: store.leases.release(
+        [Lease(key=key, holder=holder) for holder in holders]
+    )
 
 
 async def live(store: Store, key: str) -> list[Lease]:
@@ -109,8 +111,8 @@ async def play(
         if isinstance(step, float):
             clock.shift(step)
             continue
-        for (store, key), found in zip(places, answers, strict=True):
-            found.append(_since(began, key, msgspec.to_builtins(await step(store, key))))
+        for (store, key), story in zip(places, answers, strict=True):
+            story.append(_since(began, key, msgspec.to_builtins(await step(store, key))))
     return answers
 
 
@@ -262,7 +264,9 @@ def commits(name: str, number: int, *, others: Sequence[str] = (), **details: An
     async def step(store: Store, _: str) -> Any:
         records = (await store.schedules.read([name, *others])).records
         versions = {record.name: record.version for record in records}
-        expects = tuple(Expected(one, versions.get(one, "")) for one in (name, *others))
+        expects = tuple(
+            Expected(schedule, versions.get(schedule, "")) for schedule in (name, *others)
+        )
         planned = {"id": id_of(number), "name": name, "expects": expects}
         return await store.schedules.commit([Commit(**{**planned, **details})])
 

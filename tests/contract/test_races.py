@@ -105,7 +105,7 @@ async def test_never_more_than_the_limit_when_leases_run_out(real_world: World):
             group.create_task(work(worker))
 
     assert len(trusted) == 18
-    trusted.sort(key=lambda one: one[2])
+    trusted.sort(key=lambda span: span[2])
     for (_, ends, fence), (starts, _, next_fence) in pairwise(trusted):
         assert fence < next_fence
         # The clock of the store and ours may be read to different precisions.

@@ -129,7 +129,7 @@ async def test_a_batch_may_be_large(store: Store):
     leases = [await take(store, f"key-{n % 10}", f"holder-{n}", limit=30) for n in range(300)]
     never = [msgspec.structs.replace(lease, key="never") for lease in leases]
     answers = await store.leases.release(
-        [one for pair in zip(leases, never, strict=True) for one in pair]
+        [lease for pair in zip(leases, never, strict=True) for lease in pair]
     )
     assert answers == [True, False] * 300
     assert await store.leases.find() == []

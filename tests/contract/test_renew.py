@@ -14,7 +14,7 @@ async def test_a_renewed_lease_has_its_full_ttl_again(place: Place, clock: Manua
     for _ in range(3):
         clock.shift(29)
         assert await renew(place.store, lease) == [True]
-    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert now.expires_in == pytest.approx(30)
     assert now.held_for == pytest.approx(87)
     assert now.fence == lease.fence
@@ -27,7 +27,7 @@ async def test_a_renewed_lease_has_its_full_ttl_again(place: Place, clock: Manua
 async def test_renewing_goes_by_the_ttl_in_the_lease_given(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30)
     assert await renew(place.store, msgspec.structs.replace(lease, ttl=5.0)) == [True]
-    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert (now.ttl, now.expires_in) == (5, pytest.approx(5))
     clock.shift(5)
     assert await renew(place.store, lease) == [False]
@@ -38,7 +38,7 @@ async def test_renewing_twice_is_renewing_once(place: Place):
     assert await renew(place.store, lease) == [True]
     assert await renew(place.store, lease) == [True]
     assert await renew(place.store, lease, lease) == [True, True]
-    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert now.expires_in == pytest.approx(30)
 
 
@@ -70,14 +70,14 @@ async def test_only_this_very_lease_is_renewed(place: Place, clock: ManualClock)
         msgspec.structs.replace(lease, fence=0),
     ]
     assert await renew(place.store, *strangers) == [False] * 5
-    (now,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert now.expires_in == pytest.approx(20)
 
 
 async def test_a_place_in_line_is_not_renewed(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     await place.be_refused("ben", waiting=5)
-    (waiter,) = [one for one in await place.store.leases.find() if one.waiting]
+    (waiter,) = [lease for lease in await place.store.leases.find() if lease.waiting]
     clock.shift(3)
     assert await renew(place.store, waiter) == [False]
     clock.shift(2)
@@ -112,7 +112,9 @@ async def test_a_batch_may_be_large(store: Store, clock: ManualClock):
     leases = [await take(store, "key", f"holder-{n}", limit=300) for n in range(300)]
     clock.shift(20)
     gone = [msgspec.structs.replace(lease, key="gone") for lease in leases]
-    answers = await renew(store, *(one for pair in zip(leases, gone, strict=True) for one in pair))
+    answers = await renew(
+        store, *(lease for pair in zip(leases, gone, strict=True) for lease in pair)
+    )
     assert answers == [True, False] * 300
     clock.shift(20)
     assert len(await store.leases.find()) == 300

@@ -130,7 +130,7 @@ async def test_a_commit_without_a_run_repeated_finds_its_own_id(store: Store):
     assert (await send(store, moved)).outcome == "done"
     before = await everything(store)
     again = await send(store, moved)
-    assert (again.outcome, [found.version for found in again.heads]) == ("stale", [moved.id])
+    assert (again.outcome, [head.version for head in again.heads]) == ("stale", [moved.id])
     assert await everything(store) == before
 
 

@@ -75,7 +75,7 @@ async def test_a_run_without_a_replica_waits_in_its_queue(store: Store, clock: M
     assert (waiting.state, waiting.replica, waiting.attempt) == ("waiting", "", 0)
     claimed = await store.jobs.claim("ben", 1, [TIMERS], 10)
     assert claimed is not None
-    assert [(one.id, one.schedule) for one in claimed.jobs] == [(waiting.id, "sync")]
+    assert [(job.id, job.schedule) for job in claimed.jobs] == [(waiting.id, "sync")]
 
 
 async def test_a_tick_at_or_below_the_cursor_never_runs_again(store: Store, clock: ManualClock):
@@ -119,13 +119,13 @@ async def test_what_is_not_due_is_refused(store: Store, clock: ManualClock):
 async def test_a_lost_reply_changes_nothing(store: Store, clock: ManualClock):
     clock.shift(1)
     registered = await register(store)
-    one = move(registered, clock.wall(), replica="ann", limit=bound(1))
-    first = await advance(store, one)
-    assert await advance(store, one) == first
+    tick_move = move(registered, clock.wall(), replica="ann", limit=bound(1))
+    first = await advance(store, tick_move)
+    assert await advance(store, tick_move) == first
     assert (await look_at(store)).live == 1
     clock.shift(1)
     await tick(store, clock.wall(), limit=None)
-    repeated = await advance(store, one)
+    repeated = await advance(store, tick_move)
     assert (repeated.outcome, repeated.run) == ("done", first.run)
     assert len(await decisions(store, "sync")) == 2
 
@@ -144,7 +144,7 @@ async def test_a_lost_reply_to_a_skip_or_a_mere_move_changes_nothing(
     first = await advance(store, mere)
     assert (first.outcome, first.run, first.cursor) == ("done", None, clock.wall())
     assert await advance(store, mere) == first
-    assert [one.ticks for one in await decisions(store, "sync")] == [1, 1]
+    assert [decision.ticks for decision in await decisions(store, "sync")] == [1, 1]
 
 
 async def test_a_replica_that_is_gone_gets_no_run(store: Store, clock: ManualClock):
@@ -201,14 +201,14 @@ async def test_a_limit_of_its_own_counts_what_runs_there(store: Store, clock: Ma
 
 
 async def test_a_tick_that_is_held_changes_nothing(store: Store, clock: ManualClock):
-    one = await run(store, clock.wall(), replica="ann")
+    job = await run(store, clock.wall(), replica="ann")
     clock.shift(1)
     held = move(await register(store), clock.wall(), limit=bound(1, "overlap", "hold"))
     answer = await advance(store, held)
     assert (answer.outcome, answer.reason) == ("held", "overlap")
     assert (await look_at(store)).cursor == held.seen
     assert len(await decisions(store, "sync")) == 1
-    await settle(store, one, "succeeded")
+    await settle(store, job, "succeeded")
     assert (await advance(store, held)).outcome == "done"
 
 
@@ -230,11 +230,11 @@ async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualC
 
 
 async def test_it_may_rest_after_its_last_run(store: Store, clock: ManualClock):
-    one = await run(store, clock.wall(), replica="ann", rest=5.0)
+    job = await run(store, clock.wall(), replica="ann", rest=5.0)
     clock.shift(1)
     busy = await tick(store, clock.wall(), replica="ann", rest=5.0)
     assert (busy.outcome, busy.reason) == ("held", "running")
-    await settle(store, one, "succeeded")
+    await settle(store, job, "succeeded")
     clock.shift(2)
     early = await tick(store, clock.wall(), replica="ann", rest=5.0)
     assert (early.outcome, early.ready_in) == ("early", 3.0)
@@ -302,7 +302,11 @@ async def test_decisions_that_are_alike_are_merged(store: Store, clock: ManualCl
     )
     clock.shift(1)
     await tick(store, clock.wall(), limit=bound(1, "other"))
-    assert [one.reason for one in await decisions(store, "sync")] == ["other", "overlap", ""]
+    assert [decision.reason for decision in await decisions(store, "sync")] == [
+        "other",
+        "overlap",
+        "",
+    ]
 
 
 async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
@@ -313,8 +317,8 @@ async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
     for _ in range(DECISIONS_MAX + 5):
         clock.shift(1)
         await store.jobs.beat(["ann"], ttl=TTL)
-        one = await run(store, clock.wall(), replica="ann")
-        await settle(store, one, "succeeded")
+        job = await run(store, clock.wall(), replica="ann")
+        await settle(store, job, "succeeded")
     kept = await decisions(store, "sync", limit=1000)
     assert len(kept) == DECISIONS_MAX
     assert kept[0].last == clock.wall()
@@ -339,9 +343,9 @@ async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClo
                 for number in range(9)
             )
         )
-        outcomes = sorted(one.outcome for one in answers)
+        outcomes = sorted(answer.outcome for answer in answers)
         assert outcomes == ["done", *["passed"] * 8]
-        (run,) = [one.run for one in answers if one.run is not None]
+        (run,) = [answer.run for answer in answers if answer.run is not None]
         await settle(stores[0], run, "succeeded")
 
 
@@ -360,11 +364,11 @@ async def test_a_limit_is_exact_however_many_ask_at_once(world: World, clock: Ma
                 for number in range(8)
             )
         )
-        runs = [one.run for one in answers if one.run is not None]
+        runs = [answer.run for answer in answers if answer.run is not None]
         assert len(runs) == 3
-        assert sum(one.outcome == "skipped" for one in answers) == 5
-        for one in runs:
-            await settle(stores[0], one, "succeeded")
+        assert sum(answer.outcome == "skipped" for answer in answers) == 5
+        for job in runs:
+            await settle(stores[0], job, "succeeded")
 
 
 async def test_a_large_limit_costs_no_more_calls(store: Store, clock: ManualClock):

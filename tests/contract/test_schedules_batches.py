@@ -43,7 +43,7 @@ async def test_commits_of_one_call_see_what_those_before_them_did(store: Store):
         "full",
         "stale",
     ]
-    assert [found.version for found in answers[2].heads] == [second.id]
+    assert [head.version for head in answers[2].heads] == [second.id]
     assert answers[4].blocking == (third.id,)
     record = await look_at(store)
     assert (record.version, record.standing, record.last_job) == (second.id, "second", third.id)

@@ -160,13 +160,13 @@ async def test_what_is_expected_and_not_written_is_compared_as_well(store: Store
         return plan(sync, expects=(as_expected(sync), *others), writes=write)
 
     before = await everything(store)
-    for wrong, found in [
+    for wrong, head in [
         (as_expected(other), as_found(newer)),
         (as_expected("other"), as_found(newer)),
         (Expected("absent", "some version"), ScheduleHead("absent", "")),
     ]:
         answer = await send(store, expecting(wrong))
-        assert (answer.outcome, answer.heads) == ("stale", (found,))
+        assert (answer.outcome, answer.heads) == ("stale", (head,))
     assert await everything(store) == before
     right = expecting(as_expected(newer), as_expected("absent"))
     assert (await send(store, right)).outcome == "done"
@@ -177,7 +177,7 @@ async def test_a_stale_commit_is_told_of_all_that_it_expected_otherwise(store: S
     newer = {name: await rewrite(store, records[name], ruler="newer") for name in "ab"}
     expects = (*(as_expected(records[name]) for name in "abc"), Expected("d", "v"))
     answer = await send(store, plan("a", expects=expects))
-    assert {found.name: found for found in answer.heads} == {
+    assert {head.name: head for head in answer.heads} == {
         "a": as_found(newer["a"]),
         "b": as_found(newer["b"]),
         "d": ScheduleHead("d", ""),
@@ -313,7 +313,7 @@ async def test_a_repeat_after_its_run_was_removed_is_stale(store: Store, clock: 
     assert await prune_jobs(store) == 1
     before = await everything(store)
     again = await send(store, sent)
-    assert (again.outcome, [found.version for found in again.heads]) == ("stale", [sent.id])
+    assert (again.outcome, [head.version for head in again.heads]) == ("stale", [sent.id])
     assert await everything(store) == before
 
 
@@ -322,7 +322,7 @@ async def test_a_repeat_without_a_run_is_stale_and_finds_its_own_id(store: Store
     assert (await send(store, sent)).outcome == "done"
     before = await everything(store)
     again = await send(store, sent)
-    assert (again.outcome, [found.version for found in again.heads]) == ("stale", [sent.id])
+    assert (again.outcome, [head.version for head in again.heads]) == ("stale", [sent.id])
     assert await everything(store) == before
 
 

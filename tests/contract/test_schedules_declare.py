@@ -237,12 +237,12 @@ async def test_schedules_are_listed_in_pages_by_the_bytes_of_their_names(
     everyone = await store.schedules.read()
     assert everyone.now == clock.wall()
     assert [record.name for record in everyone.records] == ordered
-    found, after = [], ""
+    listed, after = [], ""
     while page := (await store.schedules.read(after=after, limit=4)).records:
         assert len(page) <= 4
-        found += [record.name for record in page]
-        after = found[-1]
-    assert found == ordered
+        listed += [record.name for record in page]
+        after = listed[-1]
+    assert listed == ordered
     page = (await store.schedules.read(after="ab", limit=1)).records
     assert [record.name for record in page] == ["e"]
 
@@ -250,9 +250,9 @@ async def test_schedules_are_listed_in_pages_by_the_bytes_of_their_names(
 async def test_schedules_can_be_asked_for_by_name(store: Store, clock: ManualClock):
     for name in ("a", "b", "c"):
         await create(store, name)
-    found = await store.schedules.read(["c", "x", "a"])
-    assert found.now == clock.wall()
-    assert sorted(record.name for record in found.records) == ["a", "c"]
+    reading = await store.schedules.read(["c", "x", "a"])
+    assert reading.now == clock.wall()
+    assert sorted(record.name for record in reading.records) == ["a", "c"]
     twice = await store.schedules.read(["b", "a", "b"])
     assert sorted(record.name for record in twice.records) == ["a", "b"]
     assert (await store.schedules.read([])).records == []
@@ -303,8 +303,8 @@ async def test_names_and_documents_are_not_interpreted(store: Store, name: str):
     line = tick_line(name, like=name)
     made = await run(store, first, start_on=name, job={"options": name}, run_line=line)
     assert (made.schedule, made.replica, made.options) == (name,) * 3
-    (told,) = await decisions(store, name)
-    assert (told.body, told.like) == (name, name)
+    (decision,) = await decisions(store, name)
+    assert (decision.body, decision.like) == (name, name)
     assert (await store.schedules.declare([(name, name)])).lost == []
     full = await send(store, plan(first, rooms=(Room(1, on=name),)))
     assert (full.outcome, full.blocking) == ("full", (made.id,))
@@ -314,13 +314,13 @@ async def test_names_and_documents_are_not_interpreted(store: Store, name: str):
     assert (await store.schedules.read()).records == []
 
 
-@pytest.mark.parametrize(("one", "two"), LOOKALIKES, ids=ascii)
-async def test_names_that_look_alike_are_two_schedules(store: Store, one: str, two: str):
-    first, second = await create(store, one), await create(store, two)
+@pytest.mark.parametrize(("name", "alike"), LOOKALIKES, ids=ascii)
+async def test_names_that_look_alike_are_two_schedules(store: Store, name: str, alike: str):
+    first, second = await create(store, name), await create(store, alike)
     await run(store, first, run_line=tick_line())
-    assert await look_at(store, two) == second
+    assert await look_at(store, alike) == second
     assert (await send(store, plan(second, rooms=(Room(1),)))).outcome == "done"
-    assert await decisions(store, two) == []
+    assert await decisions(store, alike) == []
 
 
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {

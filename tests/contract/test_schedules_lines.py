@@ -82,8 +82,8 @@ async def test_the_newest_lines_are_returned_first_and_no_more_than_asked_for(st
         await add(store, tick_line(str(number)))
     assert await bodies(store) == ["4", "3", "2", "1", "0"]
     for limit in (1, 3, 5, 6):
-        found = await decisions(store, "sync", limit=limit)
-        assert [line.body for line in found] == ["4", "3", "2", "1", "0"][:limit]
+        lines = await decisions(store, "sync", limit=limit)
+        assert [line.body for line in lines] == ["4", "3", "2", "1", "0"][:limit]
 
 
 async def test_a_line_like_the_newest_one_extends_it(store: Store, clock: ManualClock):
@@ -155,8 +155,8 @@ async def test_old_lines_are_forgotten(store: Store):
     for start in range(0, len(numbers), 23):
         await add(store, *(tick_line(str(number)) for number in numbers[start : start + 23]))
         kept = [str(number) for number in reversed(numbers[: start + 23])][:DECISIONS_MAX]
-        found = await decisions(store, "sync", limit=10 * DECISIONS_MAX)
-        assert [line.body for line in found] == kept
+        lines = await decisions(store, "sync", limit=10 * DECISIONS_MAX)
+        assert [line.body for line in lines] == kept
     await add(store, tick_line("last"))
     assert len(await decisions(store, "sync")) == DECISIONS_MAX
     latest = (await look_at(store)).latest
@@ -167,8 +167,8 @@ async def test_old_lines_are_forgotten(store: Store):
 async def test_more_lines_than_are_kept_may_come_at_once(store: Store):
     await create(store)
     await add(store, *(tick_line(str(number)) for number in range(DECISIONS_MAX + 5)))
-    found = [int(line.body) for line in await decisions(store, "sync")]
-    assert found == [*range(5, DECISIONS_MAX + 5)][::-1]
+    numbers = [int(line.body) for line in await decisions(store, "sync")]
+    assert numbers == [*range(5, DECISIONS_MAX + 5)][::-1]
 
 
 async def test_schedules_have_histories_of_their_own(store: Store):

@@ -80,8 +80,8 @@ async def test_of_many_commits_of_one_version_exactly_one_is_carried_out(stores:
         (winner,) = [answer.run.id for answer in answers if answer.run]
         record = await look_at(stores[1])
         assert (record.version, record.last_job, record.live) == (winner, winner, turn + 1)
-        found = {found for answer in answers for found in answer.heads}
-        assert found == {as_found(record)}
+        heads = {heads for answer in answers for heads in answer.heads}
+        assert heads == {as_found(record)}
     assert len(await find_all(stores[0])) == SIZE.rounds
     assert len(await decisions(stores[0], "sync")) == min(100, SIZE.rounds)
 
@@ -98,7 +98,7 @@ async def test_of_many_who_make_a_schedule_exactly_one_does(stores: list[Store])
         record = await look_at(stores[0], name)
         winner = [answer.outcome for answer in answers].index("done")
         assert (record.version, record.standing) == (commits[winner].id, str(winner))
-        assert {found for answer in answers for found in answer.heads} == {as_found(record)}
+        assert {head for answer in answers for head in answer.heads} == {as_found(record)}
         assert len(await decisions(stores[0], name)) == 1
 
 
@@ -135,19 +135,25 @@ async def test_renames_in_opposite_directions_are_carried_out_one_after_the_othe
 
 async def test_two_names_that_take_over_from_each_other_are_not_both_made(stores: list[Store]):
     for turn in range(SIZE.rounds):
-        one, two = f"one-{turn}", f"two-{turn}"
-        expects = (as_expected(one), as_expected(two))
-        there = (Write(one, "rests", "r", "d"), Write(two, "goes on", "r", "d", above=(one,)))
-        back = (Write(two, "rests", "r", "d"), Write(one, "goes on", "r", "d", above=(two,)))
+        first, second = f"one-{turn}", f"two-{turn}"
+        expects = (as_expected(first), as_expected(second))
+        there = (
+            Write(first, "rests", "r", "d"),
+            Write(second, "goes on", "r", "d", above=(first,)),
+        )
+        back = (
+            Write(second, "rests", "r", "d"),
+            Write(first, "goes on", "r", "d", above=(second,)),
+        )
         answers = await send_all(
             stores,
             [
-                plan(two, expects=expects, writes=there),
-                plan(one, expects=expects[::-1], writes=back),
+                plan(second, expects=expects, writes=there),
+                plan(first, expects=expects[::-1], writes=back),
             ],
         )
         assert outcomes(answers) == {"done": 1, "stale": 1}
-        standings = [(await look_at(stores[0], name)).standing for name in (one, two)]
+        standings = [(await look_at(stores[0], name)).standing for name in (first, second)]
         assert sorted(standings) == ["goes on", "rests"]
 
 
@@ -172,8 +178,8 @@ async def test_calls_that_cross_each_other_do_not_block_each_other(
         )
         done = [
             commit.id
-            for batch, told in zip(batches, answers, strict=True)
-            for commit, answer in zip(batch, told, strict=True)
+            for batch, replies in zip(batches, answers, strict=True)
+            for commit, answer in zip(batch, replies, strict=True)
             if answer.outcome == "done"
         ]
         records = {name: await look_at(stores[2], name) for name in names}
@@ -231,7 +237,7 @@ async def test_a_replica_that_leaves_leaves_no_run_behind(stores: list[Store]):
             stores[1].schedules.commit(batch), leave(stores[2], replica)
         )
         assert {*outcomes(answers)} <= {"done", "gone"}
-        assert replica not in {known.id for known in await stores[0].jobs.replicas()}
+        assert replica not in {record.id for record in await stores[0].jobs.replicas()}
         assert await find_all(stores[0], state="running") == []
         made = [answer.run.id for answer in answers if answer.run]
         assert await stores[0].jobs.cancel(made) == ["cancelled"] * len(made)
@@ -271,11 +277,11 @@ async def test_what_a_cancelled_commit_did_is_decided_before_the_next_call(store
     async def check() -> None:
         # Lists are about everything, and wait for no call. This is about the schedule.
         there = (await store.schedules.read(["sync"])).records
-        found = await everything(store)
+        before = await everything(store)
         for _ in range(3):
             await asyncio.sleep(0.001)
-            assert await everything(store) == found
-        assert len(found[2]) == len(there)
+            assert await everything(store) == before
+        assert len(before[2]) == len(there)
         for record in there:
             await store.jobs.cancel([record.last_job])
             gone = plan(record, writes=(Write("sync", None),), rooms=(Room(1),))

@@ -128,10 +128,10 @@ async def test_a_clock_that_was_set_back_keeps_no_definition_alive(
 async def test_several_are_planted_in_one_call(store: Store):
     await register(store, "b")
     both = await plant_all(store, [registration("a"), registration("b", b"second")])
-    assert [one.revision for one in both] == [1, 2]
-    assert [one.name for one in await look_at_all(store)] == ["a", "b"]
-    assert [one.name for one in await look_at_all(store, limit=1)] == ["a"]
-    assert [one.name for one in await look_at_all(store, ["b", "c"])] == ["b"]
+    assert [schedule.revision for schedule in both] == [1, 2]
+    assert [schedule.name for schedule in await look_at_all(store)] == ["a", "b"]
+    assert [schedule.name for schedule in await look_at_all(store, limit=1)] == ["a"]
+    assert [schedule.name for schedule in await look_at_all(store, ["b", "c"])] == ["b"]
     assert await plant_all(store, []) == []
     assert await look_at_all(store, []) == []
 
@@ -159,7 +159,7 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
     await register(store, "young")
     assert await forget(store, idle=200) == 0
     assert await forget(store, idle=100) == 1
-    assert [one.name for one in await look_at_all(store)] == ["busy", "young"]
+    assert [schedule.name for schedule in await look_at_all(store)] == ["busy", "young"]
     assert await decisions(store, "idle") == []
 
 
@@ -167,7 +167,7 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
 async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name: str):
     await register(store, name, b'{"every": 5}')
     await run(store, clock.wall(), name=name)
-    assert [one.name for one in await look_at_all(store)] == [name]
+    assert [schedule.name for schedule in await look_at_all(store)] == [name]
     assert (await decisions(store, name))[0].last == clock.wall()
 
 

@@ -136,9 +136,9 @@ async def test_a_schedule_whose_definition_cannot_be_read_is_defined_anew(
     again = await register(store)
     assert (again.ruler, again.revision) == ("first", 2)
     assert again.cursor == clock.wall()
-    found = await look_at(store)
-    assert (found.definition, found.registered) == (b"first", clock.wall())
-    assert found.freeze is not None
+    schedule = await look_at(store)
+    assert (schedule.definition, schedule.registered) == (b"first", clock.wall())
+    assert schedule.freeze is not None
 
 
 async def test_successors_that_go_round_in_a_circle_end_nothing(store: Store, clock: ManualClock):
@@ -156,10 +156,12 @@ async def test_a_run_whose_options_cannot_be_read_does_not_run_again(
 ):
     await join(store, "ann")
     registered = await register(store)
-    asked = move(registered, clock.wall(), replica="ann", rerun=True)
-    assert asked.run is not None
-    asked = msgspec.structs.replace(asked, run=msgspec.structs.replace(asked.run, options="{"))
-    made = (await Scheduling(store).advance(asked)).run
+    tick_move = move(registered, clock.wall(), replica="ann", rerun=True)
+    assert tick_move.run is not None
+    tick_move = msgspec.structs.replace(
+        tick_move, run=msgspec.structs.replace(tick_move.run, options="{")
+    )
+    made = (await Scheduling(store).advance(tick_move)).run
     assert made is not None
     if how == "leave":
         await leave(store, "ann")

@@ -107,7 +107,7 @@ async def test_a_name_takes_over_from_all_that_it_had(store: Store, clock: Manua
     await tick(store, clock.wall(), name="third", run=None)
     new = await rename(store, "never", "first", "third", "second", "new")
     assert (new.cursor, new.last_run) == (clock.wall(), clock.wall() - 5 * SECOND)
-    assert {(await look_at(store, one)).successor for one in ("first", "second", "third")} == {
+    assert {(await look_at(store, name)).successor for name in ("first", "second", "third")} == {
         "new"
     }
 
@@ -135,7 +135,7 @@ async def test_a_name_taken_over_twice_yields_to_the_last_one(store: Store, cloc
     back = await register(store, "a")
     assert back.revision > 0
     assert back.cursor == (await look_at(store, "c")).cursor
-    assert [one.successor for one in await look_at_all(store)] == ["", "c", "a"]
+    assert [schedule.successor for schedule in await look_at_all(store)] == ["", "c", "a"]
 
 
 async def test_a_name_at_rest_is_remembered_as_long_as_its_successor(
@@ -185,7 +185,7 @@ async def test_a_name_that_another_one_has_taken_stays_with_it(store: Store, clo
         store, [registration("second", calendar="hourly", renamed_from=("old",))]
     )
     assert (same.revision, same.cursor) == (second.revision, second.cursor)
-    assert [(one.successor, one.revision) for one in await look_at_all(store)] == [
+    assert [(schedule.successor, schedule.revision) for schedule in await look_at_all(store)] == [
         ("second", 2),
         ("first", 2),
         ("", 1),

@@ -288,7 +288,7 @@ async def test_instead_of_a_run_a_full_room_gets_its_line(store: Store, clock: M
     assert [line.body for line in await decisions(store, "sync")] == ["skipped", "missed"]
     before = await everything(store)
     again = await send(store, sent)
-    assert (again.outcome, [found.version for found in again.heads]) == ("stale", [sent.id])
+    assert (again.outcome, [head.version for head in again.heads]) == ("stale", [sent.id])
     assert await everything(store) == before
 
 

@@ -225,17 +225,17 @@ async def test_a_tick_is_recognised_although_its_run_is_gone(
     await join(store, "ann", ttl=1000)
     registered = await plant_by(other, "sync")
     clock.shift(1)
-    asked = move(registered, clock.wall(), replica="ann", limit=limit)
+    tick_move = move(registered, clock.wall(), replica="ann", limit=limit)
     meddled.faults.lose_reply("commit")
     with pytest.raises(StoreUnavailable):
-        await other.advance(asked)
-    (made,) = await store.jobs.get([asked.id])
+        await other.advance(tick_move)
+    (made,) = await store.jobs.get([tick_move.id])
     assert made is not None
     await settle(store, made, "succeeded")
     clock.shift(60)
     assert await prune_jobs(store) == 1
-    answer = await other.advance(asked)
-    assert (answer.outcome, answer.run, answer.cursor) == ("done", None, asked.to)
+    answer = await other.advance(tick_move)
+    assert (answer.outcome, answer.run, answer.cursor) == ("done", None, tick_move.to)
     assert len(await decisions(store)) == 1
     assert (await look_at(store)).live == 0
 
@@ -245,16 +245,16 @@ async def test_a_tick_is_recognised_after_a_look_at_its_schedule(
 ):
     registered = await plant_by(other, "sync")
     clock.shift(1)
-    asked = move(registered, clock.wall())
+    tick_move = move(registered, clock.wall())
     meddled.faults.lose_reply("commit")
     with pytest.raises(StoreUnavailable):
-        await other.advance(asked)
+        await other.advance(tick_move)
     await run(store, clock.wall())
     await plant_by(other, "sync")
-    answer = await other.advance(asked)
+    answer = await other.advance(tick_move)
     assert answer.outcome == "done"
     assert answer.run is not None
-    assert answer.run.id == asked.id
+    assert answer.run.id == tick_move.id
 
 
 async def test_a_change_that_is_sent_twice_counts_once(store: Store, clock: ManualClock):
@@ -338,9 +338,9 @@ async def test_the_freeze_of_everything_is_not_forgotten(store: Store, clock: Ma
 async def test_any_number_of_schedules_is_planted_and_forgotten(store: Store, clock: ManualClock):
     names = [f"timer-{number}" for number in range(BATCH_MAX + 1)]
     registered = await plant_all(store, [registration(name) for name in names])
-    assert [one.cursor for one in registered] == [clock.wall()] * len(names)
+    assert [schedule.cursor for schedule in registered] == [clock.wall()] * len(names)
     clock.shift(20)
     assert await Scheduling(store).declare([(name, "first") for name in names]) == []
-    assert {one.declared for one in await look_at_all(store)} == {clock.wall()}
+    assert {schedule.declared for schedule in await look_at_all(store)} == {clock.wall()}
     clock.shift(DECLARED_FOR + 1)
     assert await forget(store, idle=DECLARED_FOR) == len(names)

@@ -31,10 +31,10 @@ async def ann(store: Store) -> None:
     await register(store)
 
 
-async def look(store: Store, one: JobRecord) -> JobRecord:
-    (found,) = await store.jobs.get([one.id])
-    assert found is not None
-    return found
+async def look(store: Store, job: JobRecord) -> JobRecord:
+    (record,) = await store.jobs.get([job.id])
+    assert record is not None
+    return record
 
 
 @pytest.mark.parametrize("how", ["recover", "bury", "bury unstarted", "leave", "hand back"])
@@ -42,31 +42,31 @@ async def look(store: Store, one: JobRecord) -> JobRecord:
 async def test_a_run_comes_back_only_if_it_may(
     store: Store, clock: ManualClock, how: str, rerun: bool
 ):
-    one = await run(store, clock.wall(), replica="ann", rerun=rerun)
+    job = await run(store, clock.wall(), replica="ann", rerun=rerun)
     match how:
         case "recover":
             clock.shift(TTL)
             (answer,) = await recover_all(store)
             assert answer.state == ("waiting" if rerun else "failed")
         case "bury":
-            (answer,) = await bury(store, "ann", [one.id], delays=AT_ONCE)
+            (answer,) = await bury(store, "ann", [job.id], delays=AT_ONCE)
             assert answer.state == ("waiting" if rerun else "failed")
         case "bury unstarted":
             (answer,) = await bury(store, "ann", [], delays=AT_ONCE)
             assert answer.state == ("waiting" if rerun else "failed")
         case "leave":
-            assert await leave(store, "ann") == [one.id]
+            assert await leave(store, "ann") == [job.id]
         case _:
-            assert await settle(store, one, "handed back") == "settled"
-            assert await settle(store, one, "handed back") == "repeated"
-    now = await look(store, one)
+            assert await settle(store, job, "handed back") == "settled"
+            assert await settle(store, job, "handed back") == "repeated"
+    now = await look(store, job)
     is_lost = how in ("recover", "bury")
     assert now.losses == is_lost
     if rerun:
         assert (now.state, now.reason) == ("waiting", "")
         await join(store, "ben")
         (again,) = await claim(store, "ben", queues=[TIMERS])
-        assert (again.id, again.attempt, read_options(again.options).rerun) == (one.id, 2, True)
+        assert (again.id, again.attempt, read_options(again.options).rerun) == (job.id, 2, True)
     else:
         assert (now.state, now.reason) == ("failed", "lost" if is_lost else "interrupted")
         assert (now.replica, now.finished) == ("", clock.wall())
@@ -74,10 +74,10 @@ async def test_a_run_comes_back_only_if_it_may(
 
 
 async def test_a_pending_cancel_wins(store: Store, clock: ManualClock):
-    one = await run(store, clock.wall(), replica="ann")
-    await store.jobs.cancel([one.id], reason="no")
+    job = await run(store, clock.wall(), replica="ann")
+    await store.jobs.cancel([job.id], reason="no")
     await leave(store, "ann")
-    now = await look(store, one)
+    now = await look(store, job)
     assert (now.state, now.reason) == ("cancelled", "no")
 
 
@@ -90,17 +90,17 @@ async def test_the_place_of_a_dead_replica_is_free_again(store: Store, clock: Ma
 
 
 async def test_a_run_is_not_requeued(store: Store, clock: ManualClock):
-    one = await run(store, clock.wall(), replica="ann", rerun=True)
-    assert await store.jobs.requeue([one.id]) == ["unfinished"]
-    await settle(store, one, "failed")
-    assert await store.jobs.requeue([one.id]) == ["refused"]
-    assert (await look(store, one)).state == "failed"
+    job = await run(store, clock.wall(), replica="ann", rerun=True)
+    assert await store.jobs.requeue([job.id]) == ["unfinished"]
+    await settle(store, job, "failed")
+    assert await store.jobs.requeue([job.id]) == ["refused"]
+    assert (await look(store, job)).state == "failed"
 
 
 async def test_runs_are_found_like_all_jobs(store: Store, clock: ManualClock):
-    one = await run(store, clock.wall(), replica="ann")
+    job = await run(store, clock.wall(), replica="ann")
     page = await store.jobs.find(state="running", task="@sync")
-    assert page.jobs == [await look(store, one)]
+    assert page.jobs == [await look(store, job)]
     (count,) = await store.jobs.counts()
     assert (count.queue, count.running) == (TIMERS, 1)
     (beat,) = await store.jobs.beat(["ann"], ttl=TTL)
@@ -118,7 +118,7 @@ async def test_a_repeated_claim_does_not_return_what_was_born_here(
     await run(store, clock.wall(), replica="ann")
     repeated = await store.jobs.claim("ann", 7, [TIMERS], 10)
     assert repeated is not None
-    assert [one.id for one in repeated.jobs] == [first.id]
+    assert [job.id for job in repeated.jobs] == [first.id]
 
 
 # Freezing.
@@ -137,7 +137,7 @@ async def test_ticks_of_a_frozen_schedule_are_skipped(store: Store, clock: Manua
     late = await tick(store, clock.wall() - 1)
     assert (late.outcome, late.reason) == ("skipped", "paused")  # it was due before the thaw
     await run(store, clock.wall())
-    assert [one.ticks for one in await decisions(store, "sync")] == [1, 2]
+    assert [decision.ticks for decision in await decisions(store, "sync")] == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["sync", EVERYTHING])
@@ -174,7 +174,7 @@ async def test_what_is_not_there_cannot_be_frozen(store: Store):
 
 async def test_a_freeze_of_everything_is_seen_by_its_name(store: Store, clock: ManualClock):
     await freeze(store, EVERYTHING, reason="release")
-    assert [one.name for one in await look_at_all(store)] == ["sync"]
+    assert [schedule.name for schedule in await look_at_all(store)] == ["sync"]
     (record,) = await look_at_all(store, [EVERYTHING])
     assert record.freeze is not None
     assert (record.freeze.reason, record.freeze.since) == ("release", clock.wall())

@@ -32,22 +32,22 @@ KEYS = ("a", "ab", "b", "c")
 def leases_of(store: Store, order: str, **changes: Any) -> Any:
     """Return the leases of ann on these keys; a capital letter names a fence that is gone."""
 
-    async def found() -> list[Lease]:
-        known = {
+    async def find() -> list[Lease]:
+        by_name = {
             lease.key: lease
             for lease in await store.leases.find()
             if lease.holder == "ann" and not lease.waiting
         }
         leases = []
         for name in order.split():
-            lease = known.get(name.lower()) or Lease(key=name.lower(), holder="ann", fence=1)
+            lease = by_name.get(name.lower()) or Lease(key=name.lower(), holder="ann", fence=1)
             fence = lease.fence + 1 if name.isupper() else lease.fence
             leases.append(
                 Lease(key=lease.key, holder="ann", fence=fence, ttl=changes.get("ttl", lease.ttl))
             )
         return leases
 
-    return found()
+    return find()
 
 
 def renews(order: str, **changes: Any) -> Step:
@@ -271,5 +271,5 @@ async def test_every_store_tells_the_same_story(
     expected = await alone(story, "KEY")
     [answers] = await play(story, [(await world.store(), "KEY")], clock)
     assert len(answers) == len(expected)
-    for number, (answer, wanted) in enumerate(zip(answers, expected, strict=True)):
-        assert (number, answer) == (number, wanted)
+    for number, (answer, expected_answer) in enumerate(zip(answers, expected, strict=True)):
+        assert (number, answer) == (number, expected_answer)

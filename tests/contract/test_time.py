@@ -42,7 +42,7 @@ async def test_after_a_step_back_a_lease_ends_within_its_ttl_after_the_next_look
     first = await place.take("ann", ttl=30)
     clock.step(-HOUR)
     assert (await place.be_refused("ben")).retry_in <= 30
-    (ann,) = [one for one in await place.store.leases.find() if one.holder == "ann"]
+    (ann,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
     assert 0 < ann.expires_in <= 30
     assert ann.held_for >= 0
     clock.shift(30)
@@ -57,7 +57,7 @@ async def test_after_a_step_back_a_waiter_ends_within_its_life_after_the_next_lo
     await place.be_refused("dead", waiting=3)
     clock.step(-HOUR)
     await place.be_refused("ben", waiting=60)
-    (dead, _) = [one for one in await place.store.leases.find() if one.waiting]
+    (dead, _) = [lease for lease in await place.store.leases.find() if lease.waiting]
     assert 0 < dead.expires_in <= 3
     assert dead.held_for >= 0
     await place.store.leases.release([ann])
@@ -123,4 +123,4 @@ async def test_there_and_back_again_leaves_a_store_that_works(store: Store, cloc
 async def look(store: Store) -> None:
     """Look: whoever is there has at most its ttl left."""
     await store.leases.acquire("key", holder="look", limit=1, ttl=MOMENT, meta={})
-    assert all(one.expires_in <= one.ttl for one in await store.leases.find())
+    assert all(lease.expires_in <= lease.ttl for lease in await store.leases.find())

@@ -61,7 +61,7 @@ async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, worl
     async with taking_part(store, world) as own:
         if own is None:
             return
-        for end, found in ((own.rollback, []), (own.commit, ["waiting"])):
+        for end, states in ((own.rollback, []), (own.commit, ["waiting"])):
             await own.begin(on_loop=True)
             [answer] = await own.insert([job])
             assert answer == Inserted("created", job.id)
@@ -71,7 +71,7 @@ async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, worl
             assert answer.at == seen.created
             assert await store.jobs.get([job.id]) == [None]
             await end()
-            assert [one.state for one in await store.jobs.get([job.id]) if one] == found
+            assert [job.state for job in await store.jobs.get([job.id]) if job] == states
         assert await store.jobs.get([job.id]) == [seen]
         assert (await store.jobs.find(tag="t")).jobs == [seen]
         await own.begin(on_loop=True)
@@ -171,13 +171,13 @@ async def test_a_job_that_is_held_does_not_keep_its_neighbours(store: Store, wor
         own = store.within(connection, "transaction()")
         await own.begin(on_loop=True)
         assert await own.hold(held.id, held.fence)
-        ends = [calls.ended(one, "succeeded") for one in (held, settled)]
+        ends = [calls.ended(job, "succeeded") for job in (held, settled)]
         with pytest.raises(StoreUnavailable):
             await store.jobs.settle(ends)
         assert await calls.states(store, 2, 1) == ["succeeded", "running"]
         buried = await bury(store, "ann", [held.id], delays=calls.AT_ONCE)
-        assert [one.id for one in buried] == [one.id for one in rest]
-        assert [one.dead for one in await store.jobs.replicas()] == [True]
+        assert [job.id for job in buried] == [job.id for job in rest]
+        assert [record.dead for record in await store.jobs.replicas()] == [True]
         await own.rollback()
     [lost] = await recover(store, delays=calls.AT_ONCE, grace=0, by="undertaker")
     assert (lost.id, lost.state, lost.losses) == (held.id, "waiting", 1)

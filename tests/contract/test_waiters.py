@@ -11,7 +11,7 @@ async def test_a_refused_caller_that_waits_joins_the_line(place: Place, clock: M
     await place.be_refused("ben", ttl=20, waiting=5, meta={"host": "b1"})
     clock.shift(2)
 
-    (waiter,) = [one for one in await place.store.leases.find() if one.waiting]
+    (waiter,) = [lease for lease in await place.store.leases.find() if lease.waiting]
 
     assert (waiter.key, waiter.holder, waiter.fence) == (place.key, "ben", 0)
     assert (waiter.ttl, waiter.limit, waiter.meta) == (20, place.limit, {"host": "b1"})
@@ -105,7 +105,7 @@ async def test_asking_again_keeps_the_place_and_renews_its_life(place: Place, cl
         for holder in ("cid", "ben"):
             await place.be_refused(holder, waiting=3)
     assert await place.line() == ["ben", "cid"]
-    (ben, _) = [one for one in await place.store.leases.find() if one.waiting]
+    (ben, _) = [lease for lease in await place.store.leases.find() if lease.waiting]
     assert ben.expires_in == pytest.approx(3)
     assert ben.held_for == pytest.approx(10)
 

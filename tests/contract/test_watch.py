@@ -194,8 +194,8 @@ async def test_a_watch_may_be_for_several_topics(here: Store, there: Store):
 async def test_everybody_who_watches_where_the_waiter_asked_is_woken(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
-    async with here.watch(of("ben")) as one, here.watch(of("ben")) as two:
-        waits = [asyncio.create_task(watch.wait(SOON)) for watch in (one, two)]
+    async with here.watch(of("ben")) as first, here.watch(of("ben")) as second:
+        waits = [asyncio.create_task(watch.wait(SOON)) for watch in (first, second)]
         await there.leases.release([ann])
         assert await asyncio.gather(*waits) == [True, True]
 
