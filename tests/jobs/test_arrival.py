@@ -186,72 +186,72 @@ ODD_TIME = datetime(2026, 1, 1, tzinfo=ODD_ZONE)
 REPEATED = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Oslo"), fold=1)
 
 REFUSED = {
-    "bytes": (Upload, Upload(name="a", data=PNG), "$.given.data"),
-    "list of bytes": (Parts, Parts(parts=[b"a", PNG]), "$.given.parts[1]"),
-    "optional bytes": (Parts, Parts(last=PNG), "$.given.last"),
-    "bytes beside a model": (dict[str, Cat | bytes], {"a": PNG}, "$.given[...]"),
+    "bytes": (Upload, Upload(name="a", data=PNG), "$.value.data"),
+    "list of bytes": (Parts, Parts(parts=[b"a", PNG]), "$.value.parts[1]"),
+    "optional bytes": (Parts, Parts(last=PNG), "$.value.last"),
+    "bytes beside a model": (dict[str, Cat | bytes], {"a": PNG}, "$.value[...]"),
     "bytes in a Struct's model": (Holder, Holder(Upload(name="a", data=PNG)), "$.data"),
-    "union of like models": (Cat | Dog, Dog(name="Rex"), "$.given"),
-    "like models in a model": (Home, Home(pet=Dog(name="Rex")), "$.given.pet"),
-    "like models in a dict": (Home, Home(pets={"a": Dog(name="Rex")}), "$.given.pets[...]"),
-    "subclass of a model": (Dog, Quiet(name="Rex"), "$.given"),
-    "subclass of a dataclass of Pydantic's": (Shape, Circle(1.0), "$.given"),
-    "model NaN": (Measure, Measure(value=NAN), "$.given.value"),
-    "model infinity": (Measure, Measure(values=[1.0, math.inf]), "$.given.values[1]"),
-    "model dict of NaN": (Measure, Measure(named={"a": -math.inf}), "$.given.named[...]"),
-    "untyped NaN": (Loose, Loose(meta={"a": NAN}), "$.given.meta[...]"),
-    "untyped bytes": (Loose, Loose(meta={"a": PNG}), "$.given.meta[...]"),
-    "text like a date": (Day, Day(day="2020-01-01"), "$.given.day"),
-    "date beside text": (Annotated[str | date, Field()], date(2020, 1, 1), "$.given"),
-    "model int keys": (Keyed, Keyed(by_key={1: 2}), "$.given.by_key[...]"),
-    "NaN": (float | None, NAN, "$.given"),
-    "infinity in a list": (list[float | None], [1.0, math.inf], "$.given[1]"),
-    "infinity in a dict": (dict[str, float | None], {"a": -math.inf}, "$.given[...]"),
-    "NaN in a tuple": (tuple[int, float | None], (1, NAN), "$.given[1]"),
-    "NaN in a set": (set[float | None], {NAN}, "$.given[...]"),
-    "NaN in a dataclass": (Tree, Tree(1.0, [Tree(NAN)]), "$.given.leaves[0].value"),
-    "NaN in a TypedDict": (Row, {"a": 1, "value": NAN}, "$.given.value"),
-    "NaN in a NamedTuple": (Pair, Pair(1, NAN), "$.given[1]"),
+    "union of like models": (Cat | Dog, Dog(name="Rex"), "$.value"),
+    "like models in a model": (Home, Home(pet=Dog(name="Rex")), "$.value.pet"),
+    "like models in a dict": (Home, Home(pets={"a": Dog(name="Rex")}), "$.value.pets[...]"),
+    "subclass of a model": (Dog, Quiet(name="Rex"), "$.value"),
+    "subclass of a dataclass of Pydantic's": (Shape, Circle(1.0), "$.value"),
+    "model NaN": (Measure, Measure(value=NAN), "$.value.value"),
+    "model infinity": (Measure, Measure(values=[1.0, math.inf]), "$.value.values[1]"),
+    "model dict of NaN": (Measure, Measure(named={"a": -math.inf}), "$.value.named[...]"),
+    "untyped NaN": (Loose, Loose(meta={"a": NAN}), "$.value.meta[...]"),
+    "untyped bytes": (Loose, Loose(meta={"a": PNG}), "$.value.meta[...]"),
+    "text like a date": (Day, Day(day="2020-01-01"), "$.value.day"),
+    "date beside text": (Annotated[str | date, Field()], date(2020, 1, 1), "$.value"),
+    "model int keys": (Keyed, Keyed(by_key={1: 2}), "$.value.by_key[...]"),
+    "NaN": (float | None, NAN, "$.value"),
+    "infinity in a list": (list[float | None], [1.0, math.inf], "$.value[1]"),
+    "infinity in a dict": (dict[str, float | None], {"a": -math.inf}, "$.value[...]"),
+    "NaN in a tuple": (tuple[int, float | None], (1, NAN), "$.value[1]"),
+    "NaN in a set": (set[float | None], {NAN}, "$.value[...]"),
+    "NaN in a dataclass": (Tree, Tree(1.0, [Tree(NAN)]), "$.value.leaves[0].value"),
+    "NaN in a TypedDict": (Row, {"a": 1, "value": NAN}, "$.value.value"),
+    "NaN in a NamedTuple": (Pair, Pair(1, NAN), "$.value[1]"),
     "NaN in a recursive TypedDict": (
         Branch,
         {"value": 1.0, "leaves": [{"value": NAN, "leaves": []}]},
-        "$.given.leaves[0].value",
+        "$.value.leaves[0].value",
     ),
-    "NaN in a recursive NamedTuple": (Chain, Chain(1.0, Chain(NAN)), "$.given[1][0]"),
-    "NaN in a Struct": (Item, Item(NAN), "$.given.the_value"),
-    "NaN without a type": (Any, {"a": [1, NAN]}, "$.given[...][1]"),
-    "NaN in a plain list": (list, [1, {"a": NAN}], "$.given[1][...]"),
-    "NaN as an object": (dict[str, object], {"a": NAN}, "$.given[...]"),
-    "int too large for a float": (float, 2**53 + 1, "$.given"),
-    "subclass with more fields": (Base, More(1, 9), "$.given"),
-    "subclass in a list": (list[Base], [Base(1), More(1, 9)], "$.given[1]"),
-    "optional subclass": (Base | None, More(1, 2), "$.given"),
-    "subclass with the same fields": (Base, Same(1), "$.given"),
-    "subclass of a Struct": (Item, Bigger(1.0), "$.given"),
-    "dict with more fields for a dataclass": (Base, {"a": 1, "b": 2}, "$.given"),
-    "extra key of a TypedDict": (Row, {"a": 1, "value": None, "b": 2}, "$.given"),
-    "extra key in a list": (list[Row], [{"a": 1, "value": None, "b": 2}], "$.given[0]"),
-    "changed by __post_init__": (Doubling, Doubling(1), "$.given.a"),
-    "changed in a dict": (dict[str, Doubling], {"a": Doubling(1)}, "$.given[...].a"),
-    "int keys beside text": (dict[int | str, int], {1: 2}, "$.given[...]"),
-    "float keys beside text": (dict[float | str, int], {1.5: 2}, "$.given[...]"),
-    "mixed Literal as keys": (dict[Literal[1, "1"], int], {"1": 2}, "$.given[...]"),
-    "int keys in a plain dict": (dict, {1: 2}, "$.given[...]"),
-    "text for bytes": (bytes, "text", "$.given"),
-    "text for bytes in a list": (list[bytes], [b"a", "text"], "$.given[1]"),
-    "offset with seconds": (datetime, ODD_TIME, "$.given"),
-    "offset with seconds in a list": (list[datetime | None], [None, ODD_TIME], "$.given[1]"),
-    "time with such an offset": (time, time(1, tzinfo=ODD_ZONE), "$.given"),
-    "such an offset as a key": (dict[datetime, int], {ODD_TIME: 1}, "$.given[...]"),
-    "model in a Struct": (Holder, Holder(pets=[Cat(name="a"), Dog(name="b")]), "$.given.pets[1]"),
+    "NaN in a recursive NamedTuple": (Chain, Chain(1.0, Chain(NAN)), "$.value[1][0]"),
+    "NaN in a Struct": (Item, Item(NAN), "$.value.the_value"),
+    "NaN without a type": (Any, {"a": [1, NAN]}, "$.value[...][1]"),
+    "NaN in a plain list": (list, [1, {"a": NAN}], "$.value[1][...]"),
+    "NaN as an object": (dict[str, object], {"a": NAN}, "$.value[...]"),
+    "int too large for a float": (float, 2**53 + 1, "$.value"),
+    "subclass with more fields": (Base, More(1, 9), "$.value"),
+    "subclass in a list": (list[Base], [Base(1), More(1, 9)], "$.value[1]"),
+    "optional subclass": (Base | None, More(1, 2), "$.value"),
+    "subclass with the same fields": (Base, Same(1), "$.value"),
+    "subclass of a Struct": (Item, Bigger(1.0), "$.value"),
+    "dict with more fields for a dataclass": (Base, {"a": 1, "b": 2}, "$.value"),
+    "extra key of a TypedDict": (Row, {"a": 1, "value": None, "b": 2}, "$.value"),
+    "extra key in a list": (list[Row], [{"a": 1, "value": None, "b": 2}], "$.value[0]"),
+    "changed by __post_init__": (Doubling, Doubling(1), "$.value.a"),
+    "changed in a dict": (dict[str, Doubling], {"a": Doubling(1)}, "$.value[...].a"),
+    "int keys beside text": (dict[int | str, int], {1: 2}, "$.value[...]"),
+    "float keys beside text": (dict[float | str, int], {1.5: 2}, "$.value[...]"),
+    "mixed Literal as keys": (dict[Literal[1, "1"], int], {"1": 2}, "$.value[...]"),
+    "int keys in a plain dict": (dict, {1: 2}, "$.value[...]"),
+    "text for bytes": (bytes, "text", "$.value"),
+    "text for bytes in a list": (list[bytes], [b"a", "text"], "$.value[1]"),
+    "offset with seconds": (datetime, ODD_TIME, "$.value"),
+    "offset with seconds in a list": (list[datetime | None], [None, ODD_TIME], "$.value[1]"),
+    "time with such an offset": (time, time(1, tzinfo=ODD_ZONE), "$.value"),
+    "such an offset as a key": (dict[datetime, int], {ODD_TIME: 1}, "$.value[...]"),
+    "model in a Struct": (Holder, Holder(pets=[Cat(name="a"), Dog(name="b")]), "$.value.pets[1]"),
 }
 
 
-def declared(app: Tenure, kind: Any, found: list[Any]):
-    async def work(given) -> None:
-        found.append(given)
+def declared(app: Tenure, kind: Any, received: list[Any]):
+    async def work(value) -> None:
+        received.append(value)
 
-    work.__annotations__ = {"given": kind}
+    work.__annotations__ = {"value": kind}
     return app.task(work)
 
 
@@ -304,11 +304,11 @@ ARRIVES = {
 @pytest.mark.parametrize("case", ARRIVES)
 async def test_what_arrives_has_its_value_and_its_type(app: Tenure, clock, case: str):
     kind, value = ARRIVES[case]
-    found: list[Any] = []
+    received: list[Any] = []
     async with app.worker():
-        await declared(app, kind, found).enqueue(value)
+        await declared(app, kind, received).enqueue(value)
         await clock.advance(0.1)
-    assert (found, type(found[0])) == ([value], type(value))
+    assert (received, type(received[0])) == ([value], type(value))
 
 
 CONVERTED = {
@@ -352,11 +352,11 @@ CONVERTED = {
 @pytest.mark.parametrize("case", CONVERTED)
 async def test_what_the_type_converts_is_still_accepted(app: Tenure, clock, case: str):
     kind, value, expected = CONVERTED[case]
-    found: list[Any] = []
+    received: list[Any] = []
     async with app.worker():
-        await declared(app, kind, found).enqueue(value)
+        await declared(app, kind, received).enqueue(value)
         await clock.advance(0.1)
-    assert (found, type(found[0])) == ([expected], type(expected))
+    assert (received, type(received[0])) == ([expected], type(expected))
 
 
 async def test_each_of_many_arguments_is_compared(app: Tenure):

@@ -19,8 +19,8 @@ async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.1)
     app = await real_make(replica_ttl=1)
-    told: list = []
-    app.on_event(told.append)
+    events: list = []
+    app.on_event(events.append)
     runs = []
 
     @app.task
@@ -45,18 +45,18 @@ async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
         assert worker.replica == first
     assert runs == ["neighbour", "blocks"]
     assert (job.attempt, job.losses, blocking.attempt, blocking.losses) == (1, 0, 1, 0)
-    [blocked] = of_kind(told, LoopBlocked)
+    [blocked] = of_kind(events, LoopBlocked)
     assert blocked.seconds >= 0.8
     assert "hog(2.5)" in blocked.stack
     assert (blocked.task, blocked.job) == ("blocks", blocking.id)
-    assert not of_kind(told, AttemptLost | JobsRecovered | ReplicaLost)
+    assert not of_kind(events, AttemptLost | JobsRecovered | ReplicaLost)
 
 
 async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_make, monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     app = await real_make(replica_ttl=1.5)
-    told: list = []
-    app.on_event(told.append)
+    events: list = []
+    app.on_event(events.append)
 
     @app.task
     def keeps_the_interpreter() -> None:
@@ -64,21 +64,21 @@ async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_mak
 
     async with app.worker():
         job = await keeps_the_interpreter.enqueue()
-        await wait_until_async(lambda: of_kind(told, InterpreterBlocked))
-    [blocked, *_] = of_kind(told, InterpreterBlocked)
+        await wait_until_async(lambda: of_kind(events, InterpreterBlocked))
+    [blocked, *_] = of_kind(events, InterpreterBlocked)
     assert blocked.seconds >= 1.5
     assert f"keeps_the_interpreter {job.id}" in blocked.jobs
-    said = str(blocked)
-    assert "replica_ttl is 1.5 s: other workers have taken this worker for dead" in said
-    assert "executor='process'" in said
-    assert "tenure worker" in said
+    message = str(blocked)
+    assert "replica_ttl is 1.5 s: other workers have taken this worker for dead" in message
+    assert "executor='process'" in message
+    assert "tenure worker" in message
 
 
 async def test_a_job_that_has_ended_before_the_next_look_is_named_too(monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
-    told: list = []
+    events: list = []
     async with Tenure("memory://", replica_ttl=1.5) as app:
-        app.on_event(told.append)
+        app.on_event(events.append)
 
         @app.task
         async def keeps_the_interpreter() -> None:
@@ -88,10 +88,10 @@ async def test_a_job_that_has_ended_before_the_next_look_is_named_too(monkeypatc
         try:
             async with app.worker():
                 job = await keeps_the_interpreter.enqueue()
-                await wait_until_async(lambda: of_kind(told, InterpreterBlocked))
+                await wait_until_async(lambda: of_kind(events, InterpreterBlocked))
         finally:
             sys.setswitchinterval(0.005)
-    [blocked, *_] = of_kind(told, InterpreterBlocked)
+    [blocked, *_] = of_kind(events, InterpreterBlocked)
     assert blocked.jobs == (f"keeps_the_interpreter {job.id}",)
 
 
@@ -115,10 +115,10 @@ async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):
 async def test_after_a_worker_has_ended_its_loop_is_not_watched(monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.1)
     monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.02)
-    told: list = []
+    events: list = []
     async with Tenure("memory://") as app:
         async with app.worker():
             pass
-        app.on_event(told.append)
+        app.on_event(events.append)
         hog(0.6)
-    assert of_kind(told, LoopBlocked) == []
+    assert of_kind(events, LoopBlocked) == []

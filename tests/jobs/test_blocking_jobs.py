@@ -105,7 +105,7 @@ def test_a_result_has_the_type_that_the_task_returns(shop, sync):
     assert job.state == "succeeded"
     assert job.is_finished
     assert (job.attempt, job.failures, job.losses) == (1, 0, 0)
-    assert [one.outcome for one in job.history] == ["succeeded"]
+    assert [entry.outcome for entry in job.history] == ["succeeded"]
     assert sync.job(job.id).result() == job.result()
 
 
@@ -187,7 +187,7 @@ def test_cancelling_what_runs_and_seeing_how_far_it_is(shop, sync):
         job = sync.enqueue(shop.hold.request())
         wait_until(lambda: job.refresh().progress == 0.5, 20, "it runs")
         assert (job.state, job.message) == ("running", "half")
-        assert job.replica in {one.id for one in sync.replicas()}
+        assert job.replica in {record.id for record in sync.replicas()}
         assert job.cancel("enough")
         assert job.wait(20).state == "cancelled"
 
@@ -224,15 +224,15 @@ def test_jobs_are_listed_in_pages(shop, sync):
         [shop.send.using(tags=["odd"] if number % 2 else []).request(number) for number in range(9)]
     )
     sync.enqueue(shop.hold.request())
-    found: list[str] = []
+    listed: list[str] = []
     page = sync.jobs(task="send", limit=4)
     assert isinstance(page[0], blocking.Job)
     while True:
-        found += [job.id for job in page]
+        listed += [job.id for job in page]
         if page.cursor is None:
             break
         page = sync.jobs(task="send", limit=4, cursor=page.cursor)
-    assert sorted(found) == sorted(job.id for job in jobs)
+    assert sorted(listed) == sorted(job.id for job in jobs)
     assert len(sync.jobs(tag="odd")) == 4
     assert len(sync.jobs(queue="slow", state="waiting")) == 1
 
@@ -279,11 +279,11 @@ def test_recovering_takes_jobs_from_who_is_gone(shop, sync):
     async def die() -> None:
         await store.jobs.beat(["dead"], ttl=0.1, meta={})
         claimed = await store.jobs.claim("dead", 1, ["default"], 1)
-        assert [one.id for one in claimed.jobs] == [job.id]
+        assert [job.id for job in claimed.jobs] == [job.id]
 
     sync._portal().call(die())
     recovered = wait_until(sync.recover, 20, "its time is over")
-    assert [(one.id, one.replica, one.state) for one in recovered] == [(job.id, "dead", "waiting")]
+    assert [(job.id, job.replica, job.state) for job in recovered] == [(job.id, "dead", "waiting")]
     assert (job.refresh().losses, sync.replicas()) == (1, [])
 
 
@@ -326,7 +326,7 @@ def test_a_closed_app_says_so(shop):
 
 
 def test_a_thread_that_waits_for_a_job_is_freed_when_the_app_is_closed(shop):
-    said: list[str] = []
+    errors: list[str] = []
     with blocking.Tenure(shop.app) as sync:
         job = sync.enqueue(shop.send.request(7))
 
@@ -334,10 +334,10 @@ def test_a_thread_that_waits_for_a_job_is_freed_when_the_app_is_closed(shop):
             try:
                 job.result()
             except StoreError as error:
-                said.append(str(error))
+                errors.append(str(error))
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
         time.sleep(0.1)
     thread.join(20)
-    assert said
+    assert errors

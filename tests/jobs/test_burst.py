@@ -153,13 +153,13 @@ async def test_a_job_without_a_time_out_that_runs_for_long_is_told_once(make, cl
         await clock.advance(50)
         assert seen == []
         await clock.advance(50)
-        told = [event for event in seen if isinstance(event, JobRunsLong)]
+        events = [event for event in seen if isinstance(event, JobRunsLong)]
         await clock.advance(100)
-        assert [event for event in seen if isinstance(event, JobRunsLong)] == told
+        assert [event for event in seen if isinstance(event, JobRunsLong)] == events
     if timeout:
-        assert told == []
+        assert events == []
     else:
-        [event] = told
+        [event] = events
         assert (event.task, event.job) == ("endless", job.id)
         assert 60 < event.seconds < 75
         assert f"job {job.id} of task 'endless' has run for" in str(event)

@@ -24,17 +24,17 @@ async def fleet(make, clock):
     A worker that stops hands its jobs to the others, so look at these before.
     """
     apps = [await make(faulty=True) for _ in range(4)]
-    told, begun = [], []
+    events, begun = [], []
 
     async def work(number: int) -> None:
         begun.append(number)
         await clock.sleep(LONG)
 
     for app in apps:
-        app.on_event(told.append)
+        app.on_event(events.append)
         app.work = app.task(name="work")(work)
         app.timed = app.task(name="timed", timeout=60)(work)
-    return apps, told, begun
+    return apps, events, begun
 
 
 async def start_workers(stack, apps, clock, rhythm=0.9):
@@ -47,7 +47,7 @@ async def start_workers(stack, apps, clock, rhythm=0.9):
 
 @pytest.mark.parametrize("step", [8, 9.5, 12, 30, 3600])
 async def test_a_step_ahead_takes_no_job_from_a_replica_that_lives(fleet, clock, step):
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
         await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
@@ -56,12 +56,12 @@ async def test_a_step_ahead_takes_no_job_from_a_replica_that_lives(fleet, clock,
             clock.step(step)
             await clock.advance(20 + 3 * clock.random())
         assert sorted(begun) == list(range(6))
-    assert of_kind(told, ReplicaLost) == []
-    assert of_kind(told, JobsRecovered) == []
+    assert of_kind(events, ReplicaLost) == []
+    assert of_kind(events, JobsRecovered) == []
 
 
 async def test_steps_in_both_directions_take_no_job_from_a_replica_that_lives(fleet, clock):
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
         await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
@@ -70,12 +70,12 @@ async def test_steps_in_both_directions_take_no_job_from_a_replica_that_lives(fl
             clock.step(step)
             await clock.advance(4 + 2 * clock.random())
         assert sorted(begun) == list(range(6))
-    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(events, ReplicaLost) == []
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.4, 1.0, 1.6, 2.5])
 async def test_a_newcomer_after_a_step_takes_no_job_from_a_replica_that_lives(fleet, clock, moment):
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
         await apps[0].enqueue_many(apps[0].work.request(number) for number in range(6))
@@ -86,12 +86,12 @@ async def test_a_newcomer_after_a_step_takes_no_job_from_a_replica_that_lives(fl
             async with app.worker(queues=["of its own"]):
                 await clock.advance(20)
         assert sorted(begun) == list(range(6))
-    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(events, ReplicaLost) == []
 
 
 async def test_a_clock_that_runs_fast_takes_no_job_from_a_replica_that_lives(fleet, clock):
     """Many small steps, none of them worth telling: much faster than any clock runs."""
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
         await apps[0].work.enqueue(1)
@@ -100,13 +100,13 @@ async def test_a_clock_that_runs_fast_takes_no_job_from_a_replica_that_lives(fle
             clock.step(0.07)
             await clock.advance(0.5)
         assert sorted(begun) == [1, 2]
-    assert of_kind(told, ReplicaLost) == []
-    assert of_kind(told, JobsRecovered) == []
+    assert of_kind(events, ReplicaLost) == []
+    assert of_kind(events, JobsRecovered) == []
 
 
 @pytest.mark.parametrize("step", [30, 3600])
 async def test_a_step_ahead_leaves_a_job_the_time_that_its_timeout_allows(fleet, clock, step):
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
         job = await apps[0].timed.enqueue(1)
@@ -116,14 +116,14 @@ async def test_a_step_ahead_leaves_a_job_the_time_that_its_timeout_allows(fleet,
         assert (await job.refresh()).state == "running"
         assert (job.attempt, job.losses) == (1, 0)
         assert begun == [1]
-    assert of_kind(told, JobsRecovered) == []
+    assert of_kind(events, JobsRecovered) == []
 
 
 async def test_a_stuck_job_is_taken_from_its_replica_although_the_clock_was_set_ahead(
     fleet, store, clock
 ):
     """Its replica beats, and does not stop it at its time-out: as with a blocked event loop."""
-    apps, told, _ = fleet
+    apps, events, _ = fleet
     job = await apps[0].timed.enqueue(1)
     await claim_and_die(store, "stuck", ttl=LONG)
     async with AsyncExitStack() as stack:
@@ -131,12 +131,12 @@ async def test_a_stuck_job_is_taken_from_its_replica_although_the_clock_was_set_
         clock.step(5)
         await clock.advance(90)
         assert (await job.refresh()).losses == 1
-    assert len(of_kind(told, JobsRecovered)) == 1
+    assert len(of_kind(events, JobsRecovered)) == 1
 
 
 @pytest.mark.parametrize("step", [30, 3600, -3600])
 async def test_the_jobs_of_the_dead_run_again_within_two_ttls_of_a_step(fleet, store, clock, step):
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:2], clock)
         await apps[0].pause_queue("default")
@@ -147,7 +147,7 @@ async def test_the_jobs_of_the_dead_run_again_within_two_ttls_of_a_step(fleet, s
         await clock.advance(16)
         assert (await job.refresh()).losses == 1
         assert begun == [7]
-    [event] = of_kind(told, JobsRecovered)
+    [event] = of_kind(events, JobsRecovered)
     assert event.replicas == ("dead",)
 
 
@@ -155,7 +155,7 @@ async def test_a_step_while_the_dead_are_recovered_takes_no_job_from_a_replica_t
     fleet, store, clock, faults
 ):
     """The request is on its way when the clock is set: it goes by the beat that asked for it."""
-    apps, told, begun = fleet
+    apps, events, begun = fleet
     faults.delay("orphans", 0.5)
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
@@ -169,8 +169,8 @@ async def test_a_step_while_the_dead_are_recovered_takes_no_job_from_a_replica_t
         clock.step(30)
         await clock.advance(20)
         assert sorted(begun) == list(range(6))
-    assert of_kind(told, ReplicaLost) == []
-    assert {replica for event in of_kind(told, JobsRecovered) for replica in event.replicas} == {
+    assert of_kind(events, ReplicaLost) == []
+    assert {replica for event in of_kind(events, JobsRecovered) for replica in event.replicas} == {
         "dead"
     }
 
@@ -287,7 +287,7 @@ async def test_supervisors_take_no_job_from_each_other_after_a_step_ahead(
         clock.step(step)
         await clock.advance(13)
     assert [(await job.refresh()).losses for job in jobs] == [0, 0, 0]
-    assert [one for kid in kids for one in kid.orders if isinstance(one, TakenOver)] == []
+    assert [order for kid in kids for order in kid.orders if isinstance(order, TakenOver)] == []
     for task in beats:
         task.cancel()
 
@@ -302,9 +302,9 @@ async def after_a_beat(clock, faults):
 @pytest.mark.parametrize("ttl", [1, 3, 6, 10, 20])
 async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clock, faults, ttl):
     """The worker learns of the step by one beat, and postpones its deadlines by another."""
-    told = []
+    events = []
     own, newcomer = await make(faulty=True, replica_ttl=ttl), await make(replica_ttl=ttl)
-    newcomer.on_event(told.append)
+    newcomer.on_event(events.append)
 
     @own.task(timeout=HOUR)
     async def work() -> None:
@@ -321,7 +321,7 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
             async with newcomer.worker(queues=["own"]):
                 await clock.advance(2 * ttl)
             await leave(store, "another")
-    assert of_kind(told, JobsRecovered) == []
+    assert of_kind(events, JobsRecovered) == []
 
 
 async def test_a_step_ahead_is_told_at_once(make, store, clock, faults):
@@ -354,5 +354,5 @@ async def test_many_delays_begin_anew_at_once_after_a_step_back(make, clock):
         await clock.advance(3)
         clock.step(-HOUR)
         await clock.advance(3.1)  # with a beat
-        known = await asyncio.gather(*(app.job(job.id) for job in jobs))
-        assert max(job.record.due for job in known) < clock.wall() + 10_000_000
+        read = await asyncio.gather(*(app.job(job.id) for job in jobs))
+        assert max(job.record.due for job in read) < clock.wall() + 10_000_000

@@ -21,14 +21,24 @@ def work(app: Tenure):
 async def test_a_job_has_the_options_of_its_task(app, work, clock):
     job = await work.enqueue(1)
     now = datetime.fromtimestamp(clock.wall() / 1e6, tz=UTC)
-    for one in (job, await app.job(job.id)):
-        assert (one.task, one.queue, one.priority, one.tags) == ("work", "mail", 4, ())
-        assert (one.record.timeout, one.record.retention) == (30, 3600)
-        assert (one.state, one.attempt, one.failures, one.losses) == ("waiting", 0, 0, 0)
-        assert (one.created, one.due, one.started, one.finished) == (now, now, None, None)
-        assert (one.error, one.trace, one.progress, one.replica) == (None, "", None, "")
-        assert one.history == []
-        assert not one.is_finished
+    for handle in (job, await app.job(job.id)):
+        assert (handle.task, handle.queue, handle.priority, handle.tags) == ("work", "mail", 4, ())
+        assert (handle.record.timeout, handle.record.retention) == (30, 3600)
+        assert (handle.state, handle.attempt, handle.failures, handle.losses) == (
+            "waiting",
+            0,
+            0,
+            0,
+        )
+        assert (handle.created, handle.due, handle.started, handle.finished) == (
+            now,
+            now,
+            None,
+            None,
+        )
+        assert (handle.error, handle.trace, handle.progress, handle.replica) == (None, "", None, "")
+        assert handle.history == []
+        assert not handle.is_finished
     assert job.is_new
     assert repr(job) == f"<Job {job.id} of 'work', waiting>"
 
@@ -154,8 +164,8 @@ async def test_what_is_no_request(app, work, wrong):
 
 async def test_a_request_may_be_asked_for_twice(app, work):
     request = work.request(1)
-    one, two = await app.enqueue(request), await app.enqueue(request)
-    assert one.id != two.id
+    first, second = await app.enqueue(request), await app.enqueue(request)
+    assert first.id != second.id
 
 
 async def test_a_unique_key_gives_the_job_that_has_it(app, work, clock):
@@ -199,14 +209,14 @@ async def test_a_unique_key_may_be_kept_beyond_the_end_of_its_job(app, work, clo
 
 async def test_tasks_do_not_share_unique_keys(app, work):
     @app.task(name="a:b")
-    async def one() -> None: ...
+    async def first() -> None: ...
 
     @app.task(name="a")
-    async def two() -> None: ...
+    async def second() -> None: ...
 
-    assert (await one.using(unique="c").enqueue()).is_new
-    assert (await two.using(unique="b:c").enqueue()).is_new
-    assert (await two.using(unique="c").enqueue()).is_new
+    assert (await first.using(unique="c").enqueue()).is_new
+    assert (await second.using(unique="b:c").enqueue()).is_new
+    assert (await second.using(unique="c").enqueue()).is_new
 
 
 async def test_enqueueing_needs_an_open_app():
@@ -248,11 +258,11 @@ async def test_on_every_store_everything_arrives_as_it_was(real_make):
     job = await work.using(
         at=at, priority=7, queue="q \N{SNOWMAN}", tags=["t'1", "ünï"], timeout=1.5, retention=70.5
     ).enqueue(text)
-    found = await app.job(job.id)
-    assert (found.due, found.priority, found.queue) == (at, 7, "q \N{SNOWMAN}")
-    assert set(found.tags) == {"t'1", "ünï"}
-    assert (found.record.timeout, found.record.retention) == (1.5, 70.5)
-    assert found.record.payload == job.record.payload
+    read = await app.job(job.id)
+    assert (read.due, read.priority, read.queue) == (at, 7, "q \N{SNOWMAN}")
+    assert set(read.tags) == {"t'1", "ünï"}
+    assert (read.record.timeout, read.record.retention) == (1.5, 70.5)
+    assert read.record.payload == job.record.payload
     now = await work.enqueue(text)
     async with app.worker():
         assert await now.result(10) == text[::-1]
@@ -303,7 +313,7 @@ async def test_on_every_store_instants_far_away(real_make):
     early = await work.using(at=ages_ago).enqueue()
     async with app.worker():
         assert await early.result(10) == "long overdue"
-    found = await app.job(late.id)
-    assert found.state == "waiting"
-    assert abs(found.due - never) < timedelta(seconds=1)
+    read = await app.job(late.id)
+    assert read.state == "waiting"
+    assert abs(read.due - never) < timedelta(seconds=1)
     assert [count.waiting for count in await app.queues()] == [1]

@@ -116,9 +116,9 @@ async def test_a_name_that_belongs_to_another_function(make_module):
         @app.task(name="second", executor="process")
         def work() -> None: ...
     """)
-    said = await refusal(module.app)
-    assert "'first' has executor='process'" in said
-    assert f"{module.__name__}.work is not its function" in said
+    message = await refusal(module.app)
+    assert "'first' has executor='process'" in message
+    assert f"{module.__name__}.work is not its function" in message
 
 
 async def test_a_name_that_is_gone(make_module):
@@ -146,10 +146,10 @@ def test_a_program_may_declare_and_enqueue_but_not_work():
     with Fleet() as fleet:
         program = fleet.start("-c", IN_MAIN)
         assert program.expect("enqueued")["state"] == "waiting"
-        said = program.expect("refused")["error"]
+        message = program.expect("refused")["error"]
         assert program.wait() == 0
-    assert "task 'crunch'" in said
-    assert "Move it into a module" in said
+    assert "task 'crunch'" in message
+    assert "Move it into a module" in message
 
 
 def test_calling_a_task_runs_it_here():

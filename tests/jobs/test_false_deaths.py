@@ -17,23 +17,23 @@ from tests.jobs.test_outages import away
 async def fleet(make, clock):
     """Three apps with a long task, and what they told."""
     apps = [await make(faulty=True) for _ in range(3)]
-    told, begun = [], []
+    events, begun = [], []
 
     async def work() -> None:
         begun.append(1)
         await clock.sleep(600)
 
-    for one in apps:
-        one.on_event(told.append)
-    return apps, [one.task(name="work")(work) for one in apps], told, begun
+    for app in apps:
+        app.on_event(events.append)
+    return apps, [app.task(name="work")(work) for app in apps], events, begun
 
 
 @pytest.mark.parametrize("outage", [5, 7.5, 8.5, 9.5, 12, 30])
 async def test_an_outage_for_all_kills_nobody(fleet, clock, faults, outage):
-    apps, tasks, told, begun = fleet
+    apps, tasks, events, begun = fleet
     async with AsyncExitStack() as stack:
-        for one in apps:  # each has its own rhythm
-            await stack.enter_async_context(one.worker(concurrency=2))
+        for app in apps:  # each has its own rhythm
+            await stack.enter_async_context(app.worker(concurrency=2))
             await clock.advance(0.9)
         await apps[0].enqueue_many(tasks[0].request() for _ in range(6))
         await clock.advance(15)
@@ -42,7 +42,7 @@ async def test_an_outage_for_all_kills_nobody(fleet, clock, faults, outage):
             await clock.advance(outage)
             faults.heal()
             await clock.advance(20 + 3 * clock.random())
-    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(events, ReplicaLost) == []
     assert len(begun) == 6
 
 
@@ -50,16 +50,16 @@ async def test_who_is_slow_to_come_back_is_waited_for(make, store, clock, faults
     """The last call of one replica hangs for longer than a second look takes."""
     slow = Faults()
     first, second = await make(faulty=True), Tenure(FaultyStore(store.clone(), slow), grace=0)
-    told, begun = [], []
+    events, begun = [], []
 
     async def work() -> None:
         begun.append(1)
         await clock.sleep(600)
 
     async with second, AsyncExitStack() as stack:
-        for one in (first, second):
-            one.on_event(told.append)
-            one.task(name="work")(work)
+        for app in (first, second):
+            app.on_event(events.append)
+            app.task(name="work")(work)
         await stack.enter_async_context(first.worker(concurrency=1))
         await clock.advance(1)
         await stack.enter_async_context(second.worker(concurrency=1))
@@ -76,7 +76,7 @@ async def test_who_is_slow_to_come_back_is_waited_for(make, store, clock, faults
         await clock.advance(15)
         slow.heal()
         await clock.advance(5)
-    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(events, ReplicaLost) == []
     assert len(begun) == 2
 
 
@@ -85,13 +85,13 @@ async def test_a_replica_that_is_back_a_moment_after_its_end_keeps_its_jobs(
 ):
     cut = Faults()
     witness, late = await make(faulty=True), Tenure(FaultyStore(store.clone(), cut), grace=0)
-    told, begun = [], []
+    events, begun = [], []
 
     async def work() -> None:
         begun.append(1)
         await clock.sleep(600)
 
-    late.on_event(told.append)
+    late.on_event(events.append)
     task = late.task(name="work")(work)
     async with late, witness.worker(queues=["of its own"]), late.worker() as worker:
         await clock.advance(15)
@@ -100,9 +100,9 @@ async def test_a_replica_that_is_back_a_moment_after_its_end_keeps_its_jobs(
             await clock.advance(12)
             away(cut)
             while any(
-                one.expires_in > 0
-                for one in await store.jobs.replicas()
-                if one.id == worker.replica
+                record.expires_in > 0
+                for record in await store.jobs.replicas()
+                if record.id == worker.replica
             ):
                 await clock.advance(0.1)
             beats = faults.calls["beat"]
@@ -110,14 +110,14 @@ async def test_a_replica_that_is_back_a_moment_after_its_end_keeps_its_jobs(
                 await clock.advance(0.01)
             cut.heal()
             await clock.advance(3)
-    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(events, ReplicaLost) == []
     assert begun == [1]
 
 
 async def test_who_joins_after_an_outage_takes_nothing_from_those_a_moment_later(
     fleet, clock, faults
 ):
-    (first, second, joiner), tasks, told, begun = fleet
+    (first, second, joiner), tasks, events, begun = fleet
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(first.worker(concurrency=1))
         await clock.advance(1.3)
@@ -127,9 +127,9 @@ async def test_who_joins_after_an_outage_takes_nothing_from_those_a_moment_later
         away(faults)
         await clock.advance(30)
         faults.heal()
-        while not any(one.expires_in > 0 for one in await joiner.replicas()):
+        while not any(record.expires_in > 0 for record in await joiner.replicas()):
             await clock.advance(0.001)
         await stack.enter_async_context(joiner.worker(concurrency=1))
         await clock.advance(10)
-    assert of_kind(told, ReplicaLost) == []
+    assert of_kind(events, ReplicaLost) == []
     assert len(begun) == 2

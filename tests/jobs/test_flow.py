@@ -17,10 +17,10 @@ class Service:
 
     def __init__(self) -> None:
         self.runs: Counter[int] = Counter()
-        self.told: list = []
+        self.events: list = []
 
     def declare(self, app: Tenure):
-        app.on_event(self.told.append)
+        app.on_event(self.events.append)
 
         @app.task
         async def work(n: int) -> int:
@@ -40,7 +40,7 @@ async def test_two_workers_run_each_of_many_jobs_once(real_make):
         assert [await job.result(30) for job in jobs] == [2 * n for n in range(600)]
     assert service.runs == Counter(range(600))
     assert {(job.attempt, job.failures, job.losses) for job in jobs} == {(1, 0, 0)}
-    assert not of_kind(service.told, WRONG)
+    assert not of_kind(service.events, WRONG)
     assert await apps[0].queues() == []
     assert await apps[0].replicas() == []
 
@@ -63,21 +63,21 @@ async def test_rolling_restarts_lose_nothing_and_count_nothing(real_make):
         assert (job.state, job.failures, job.losses) == ("succeeded", 0, 0)
     # Cut short before it counted, or counted and settled: never both.
     assert service.runs == Counter(range(400))
-    assert not of_kind(service.told, WRONG)
+    assert not of_kind(service.events, WRONG)
 
 
 async def test_a_life_with_everything(real_make):
     app = await real_make(retention=60)
-    found = []
+    seen = []
 
     @app.task(retry=Backoff(max_attempts=3, base=0))
     async def climb(camp: int) -> str:
         job = current_job()
-        found.append((job.attempt, job.failures, job.checkpoint))
-        await job.save({"camp": camp + len(found)})
+        seen.append((job.attempt, job.failures, job.checkpoint))
+        await job.save({"camp": camp + len(seen)})
         job.progress(0.5, "half way")
-        if len(found) < 5:
-            raise ValueError(f"storm {len(found)}")
+        if len(seen) < 5:
+            raise ValueError(f"storm {len(seen)}")
         return "on top"
 
     async with app.worker():
@@ -90,7 +90,7 @@ async def test_a_life_with_everything(real_make):
         await job.requeue()
         assert await job.result(20) == "on top"
         await job.refresh()
-    assert found == [
+    assert seen == [
         (1, 0, None),
         (2, 1, {"camp": 2}),
         (3, 2, {"camp": 3}),
@@ -98,5 +98,5 @@ async def test_a_life_with_everything(real_make):
         (5, 1, {"camp": 5}),
     ]
     assert (job.attempt, job.failures, job.error) == (5, 1, None)
-    assert [one.id for one in await app.jobs(tag="high", state="succeeded")] == [job.id]
+    assert [listed.id for listed in await app.jobs(tag="high", state="succeeded")] == [job.id]
     assert (await climb.using(unique="everest").enqueue(9)).is_new

@@ -134,11 +134,11 @@ class TestBothKinds:
         assert len(large.record.result) < 1000
 
     async def test_the_context(self, app, clock, kind):
-        found = []
+        seen = []
 
         def look(n):
             job = current_job()
-            found.append((job.id, job.task, job.queue, job.tags, job.attempt, job.deadline))
+            seen.append((job.id, job.task, job.queue, job.tags, job.attempt, job.deadline))
             assert not job.cancelled
             job.check()
             assert job.fence > 0
@@ -149,7 +149,7 @@ class TestBothKinds:
         async with app.worker():
             job = await finished(started, clock)
         assert job.state == "succeeded", job.error
-        assert found == [(job.id, "t", "default", ("a",), 1, job.started + timedelta(seconds=60))]
+        assert seen == [(job.id, "t", "default", ("a",), 1, job.started + timedelta(seconds=60))]
 
     async def test_a_handler_that_cancels_itself_has_failed(self, app, clock, kind):
         def give_up(n):

@@ -79,8 +79,8 @@ async def test_who_has_waited_in_vain_is_told_why(app, clock):
     async with app.worker():
         waiting = asyncio.ensure_future(job.result(timeout="5s"))
         await clock.advance(5)
-    told = "it has failed once, with LookupError: no such user, and is tried again in "
-    with pytest.raises(TimeoutError, match=told):
+    message = "it has failed once, with LookupError: no such user, and is tried again in "
+    with pytest.raises(TimeoutError, match=message):
         await waiting
 
 
@@ -90,8 +90,8 @@ async def test_who_waits_for_a_task_that_no_worker_knows_is_told_so(make, work, 
     async with stranger.worker():
         waiting = asyncio.ensure_future(job.result(timeout="5s"))
         await clock.advance(5)
-    told = "it waits for a worker that knows its task 'work': the last one did not"
-    with pytest.raises(TimeoutError, match=told):
+    message = "it waits for a worker that knows its task 'work': the last one did not"
+    with pytest.raises(TimeoutError, match=message):
         await waiting
 
 
@@ -170,8 +170,8 @@ async def test_jobs_are_found_by_what_they_are(app, work, clock):
     async with app.worker():
         await clock.advance(600)
 
-    async def ids(**wanted):
-        return {job.id for job in await app.jobs(**wanted)}
+    async def ids(**filters):
+        return {job.id for job in await app.jobs(**filters)}
 
     assert await ids() == {failing.id, done.id, waiting.id}
     assert await ids(state="failed") == {failing.id}
@@ -184,7 +184,7 @@ async def test_jobs_are_found_by_what_they_are(app, work, clock):
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "filters",
     [
         {"state": "done"},
         {"limit": 0},
@@ -194,9 +194,9 @@ async def test_jobs_are_found_by_what_they_are(app, work, clock):
         {"queue": "nul \0"},
     ],
 )
-async def test_lists_that_cannot_be(app, wanted):
+async def test_lists_that_cannot_be(app, filters):
     with pytest.raises(ConfigError):
-        await app.jobs(**wanted)
+        await app.jobs(**filters)
 
 
 async def test_the_newest_first_page_by_page_on_every_store(real_make):
@@ -207,16 +207,16 @@ async def test_the_newest_first_page_by_page_on_every_store(real_make):
 
     made = [(await work.enqueue()).id for _ in range(3)]
     made += [job.id for job in await app.enqueue_many(work.request() for _ in range(20))]
-    found: list[str] = []
+    listed: list[str] = []
     cursor = None
     for _ in range(100):
         page = await app.jobs(task="work", limit=5, cursor=cursor)
         assert len(page) <= 5
-        found += [job.id for job in page]
+        listed += [job.id for job in page]
         cursor = page.cursor
         if cursor is None:
             break
-    assert found == sorted(made, reverse=True)
+    assert listed == sorted(made, reverse=True)
 
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "z" * 500, "nul \0", NOWHERE])
@@ -251,7 +251,7 @@ async def test_how_queues_stand_on_every_store(real_make):
     await app.pause_queue("c", until=1000)
     async with app.worker(queues=["a"]) as worker:
         await asyncio.wait_for(inside.wait(), 10)
-        counts = {one.queue: one for one in await app.queues()}
+        counts = {counts.queue: counts for counts in await app.queues()}
         assert sorted(counts) == ["a", "b", "c"]
         assert (counts["a"].waiting, counts["a"].running) == (0, 1)
         assert (counts["b"].waiting, counts["b"].oldest) == (1, None)
@@ -262,7 +262,7 @@ async def test_how_queues_stand_on_every_store(real_make):
         go_on.set()
         await job.wait(10)
     await app.resume_queue("c")
-    assert [one.queue for one in await app.queues()] == ["b"]
+    assert [counts.queue for counts in await app.queues()] == ["b"]
 
 
 @pytest.mark.parametrize("seconds", [-1, "soon", float("nan"), float("inf")])
@@ -276,12 +276,12 @@ async def test_words_that_databases_do_not_like(real_make):
     """Reasons and messages are free text: whatever is in them, nothing breaks."""
     app = await real_make()
     odd = "nul \0 surrogate \udcff snow \N{SNOWMAN}"
-    said, go_on = asyncio.Event(), asyncio.Event()
+    has_written, go_on = asyncio.Event(), asyncio.Event()
 
     @app.task
     async def work() -> None:
         current_job().progress(0.5, odd)
-        said.set()
+        has_written.set()
         await go_on.wait()
 
     waiting = await work.using(delay=100).enqueue()
@@ -289,7 +289,7 @@ async def test_words_that_databases_do_not_like(real_make):
     assert "snow \N{SNOWMAN}" in waiting.reason
     async with app.worker():
         job = await work.enqueue()
-        await asyncio.wait_for(said.wait(), 10)
+        await asyncio.wait_for(has_written.wait(), 10)
 
         async def is_told() -> bool:
             return "snow \N{SNOWMAN}" in (await job.refresh()).message

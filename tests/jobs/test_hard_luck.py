@@ -103,7 +103,7 @@ async def test_a_replica_survives_an_error_of_ours(app, clock):
     async with app.worker() as worker:
         await clock.advance(30)
         assert failed
-        assert [one.id for one in await app.replicas()] == [worker.replica]
+        assert [record.id for record in await app.replicas()] == [worker.replica]
         job = await work.enqueue()
         await clock.advance(1)
         assert await job.result(0) == 1
@@ -225,20 +225,20 @@ async def test_no_worker_begins_before_the_lifespan_is_open(store, clock):
 
 
 async def test_a_lifespan_that_is_closing_is_not_taken_for_open(store, clock):
-    told = []
+    calls = []
 
     @asynccontextmanager
     async def lifespan(_app):
-        told.append("opened")
+        calls.append("opened")
         yield "open"
         await clock.sleep(2)
-        told.append("closed")
+        calls.append("closed")
 
     async with Tenure(FaultyStore(store.clone()), lifespan=lifespan, grace=0) as app:
 
         @app.task
         async def work() -> str:
-            return f"{app.state} {told}"
+            return f"{app.state} {calls}"
 
         async def serve(seconds: float) -> None:
             async with app.worker():
@@ -252,7 +252,7 @@ async def test_a_lifespan_that_is_closing_is_not_taken_for_open(store, clock):
         assert await job.result(0) == "open ['opened', 'closed', 'opened']"
         await clock.advance(10)
         await asyncio.wait([first, second])
-    assert told == ["opened", "closed", "opened", "closed"]
+    assert calls == ["opened", "closed", "opened", "closed"]
 
 
 async def test_large_results_are_settled_in_calls_of_bearable_size(real_make):

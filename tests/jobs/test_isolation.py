@@ -157,7 +157,7 @@ async def test_going_back_is_no_attempt(app, store, clock, ran):
     await poison.refresh()
     assert poison.record.attempt > 3  # it was claimed in vain
     assert (poison.state, poison.losses, poison.attempt) == ("succeeded", 2, 3)
-    assert [(one.attempt, one.outcome) for one in poison.history] == [
+    assert [(entry.attempt, entry.outcome) for entry in poison.history] == [
         (1, "lost"),
         (2, "lost"),
         (3, "succeeded"),

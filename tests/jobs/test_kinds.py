@@ -8,25 +8,25 @@ from tenure import Tenure
 from tests.jobs.kinds import KINDS, Kind
 
 
-def declared(app: Tenure, kind: Any, found: list[Any]):
-    async def echo(given):
-        found.append(given)
-        return given
+def declared(app: Tenure, kind: Any, received: list[Any]):
+    async def echo(value):
+        received.append(value)
+        return value
 
-    echo.__annotations__ = {"given": kind, "return": kind}
+    echo.__annotations__ = {"value": kind, "return": kind}
     return app.task(echo)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 async def test_an_argument_arrives_as_it_was_given(app: Tenure, clock, kind: Kind):
-    found: list[Any] = []
-    task = declared(app, kind.type, found)
+    received: list[Any] = []
+    task = declared(app, kind.type, received)
     async with app.worker():
         job = await task.enqueue(kind.value)
         await clock.advance(0.1)
         assert (await job.wait(0)).state == "succeeded", job.error
-    assert shown(found) == shown([kind.value])
-    assert type(found[0]) is type(kind.value)
+    assert shown(received) == shown([kind.value])
+    assert type(received[0]) is type(kind.value)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -30,9 +30,9 @@ class Kin:
             child = await (
                 leaf.enqueue(number) if depth == 1 else parent.enqueue(number, depth - 1)
             )
-            found = await child.result()
+            result = await child.result()
             await self.work(1)
-            return found
+            return result
 
         @app.task(retry=None)
         async def impatient(seconds: float) -> str:
@@ -57,7 +57,7 @@ class Kin:
 
         @app.task(retry=None)
         async def spread(number: int) -> int:
-            children = await app.enqueue_many(leaf.request(one) for one in range(number))
+            children = await app.enqueue_many(leaf.request(index) for index in range(number))
             return sum(await asyncio.gather(*(child.result() for child in children)))
 
         self.leaf, self.parent, self.impatient = leaf, parent, impatient
@@ -192,10 +192,10 @@ async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
         job = await kin.parent.enqueue(7, 10)
         await clock.advance(100)
         assert (await job.refresh()).state == "running"
-        [told, *_] = of_kind(seen, SlotsKept)
-        assert told.lent == 2
-        assert told.task == "parent"
-        assert "waits for job" in str(told)
+        [event, *_] = of_kind(seen, SlotsKept)
+        assert event.lent == 2
+        assert event.task == "parent"
+        assert "waits for job" in str(event)
 
 
 @pytest.mark.parametrize("concurrency", [2, 5])
@@ -317,9 +317,9 @@ async def test_a_plain_handler_keeps_its_slot_which_is_told_and_goes_on(real_app
 
     async with real_app.worker(concurrency=1):
         job = await parent.enqueue()
-        [told] = await wait_until_async(lambda: of_kind(seen, SlotsKept), 20)
-        assert (told.task, told.job, told.lent) == ("parent", job.id, 0)
-        assert "only asynchronous handlers" in str(told)
+        [event] = await wait_until_async(lambda: of_kind(seen, SlotsKept), 20)
+        assert (event.task, event.job, event.lent) == ("parent", job.id, 0)
+        assert "only asynchronous handlers" in str(event)
         assert await states(job) == ["running"]
         async with real_app.worker(concurrency=1):
             assert await job.result(20) == 7

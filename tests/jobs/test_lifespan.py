@@ -13,13 +13,13 @@ ONCE = Backoff(max_attempts=1)
 
 
 async def test_lifespan_is_open_while_a_worker_is_there(make, clock):
-    told = []
+    calls = []
 
     @asynccontextmanager
     async def lifespan(app):
-        told.append("open")
+        calls.append("open")
         yield {"pool": 7}
-        told.append("closed")
+        calls.append("closed")
 
     app = await make(lifespan=lifespan)
 
@@ -31,27 +31,27 @@ async def test_lifespan_is_open_while_a_worker_is_there(make, clock):
     async with app.worker():
         job = await finished(await look.enqueue(), clock)
     assert await job.result() == 7
-    assert told == ["open", "closed"]
+    assert calls == ["open", "closed"]
     assert app.state is None
 
 
 async def test_lifespan_is_open_until_the_last_worker_has_left(make, clock):
-    told = []
+    calls = []
 
     @asynccontextmanager
     async def lifespan(app):
-        told.append("open")
+        calls.append("open")
         yield None
-        told.append("closed")
+        calls.append("closed")
 
     app = await make(lifespan=lifespan)
     first, second = app.worker(), app.worker()
     await first.__aenter__()
     await second.__aenter__()
     await first.__aexit__(None, None, None)
-    assert told == ["open"]
+    assert calls == ["open"]
     await second.__aexit__(None, None, None)
-    assert told == ["open", "closed"]
+    assert calls == ["open", "closed"]
 
 
 async def test_a_lifespan_that_fails_starts_no_worker(make):

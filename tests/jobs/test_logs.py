@@ -103,9 +103,9 @@ async def test_a_failure_that_the_store_never_heard_of_is_a_warning_with_its_tra
         job = await pay.enqueue(7)
         await clock.advance(1)
     assert errors(log) == []
-    [told] = [one for one in about(log, job.id) if one.exc_info]
-    assert told.levelname == "WARNING"
-    assert "the store has not confirmed it" in told.getMessage()
+    [warning] = [line for line in about(log, job.id) if line.exc_info]
+    assert warning.levelname == "WARNING"
+    assert "the store has not confirmed it" in warning.getMessage()
 
 
 async def test_a_retry_is_one_line_of_information(app: Tenure, clock, log):
@@ -116,13 +116,13 @@ async def test_a_retry_is_one_line_of_information(app: Tenure, clock, log):
     async with app.worker():
         job = await pay.enqueue(7)
         await clock.advance(0.2)
-        [retry] = [one for one in about(log, job.id) if one.levelno > logging.DEBUG]
+        [retry] = [line for line in about(log, job.id) if line.levelno > logging.DEBUG]
         assert (retry.levelname, retry.exc_info, retry.attempt) == ("INFO", None, 1)
         assert "no card for 7" in retry.getMessage()
         assert "retry_in" in retry.getMessage()
         assert "\n" not in logging.Formatter().format(retry)
         await clock.advance(2)
-    assert [one.attempt for one in errors(log)] == [2]
+    assert [line.attempt for line in errors(log)] == [2]
 
 
 async def test_a_success_is_for_debugging_only(app: Tenure, clock, log):
@@ -137,7 +137,7 @@ async def test_a_success_is_for_debugging_only(app: Tenure, clock, log):
     assert record.levelname == "DEBUG"
     assert f"{job.id} of task 'work': succeeded" in record.getMessage()
     assert (record.task, record.queue, record.attempt) == ("work", "default", 1)
-    assert not [one for one in log.records if one.levelno > logging.INFO]
+    assert not [line for line in log.records if line.levelno > logging.INFO]
 
 
 async def test_a_rejected_job_is_an_error_too(app: Tenure, clock, log):
@@ -219,9 +219,9 @@ async def test_a_run_that_a_stop_interrupts_is_one_error(make, clock: ManualCloc
 async def test_locks_are_for_debugging_only(app: Tenure, log):
     async with app.lock("orders") as hold:
         assert (await app.with_lock("orders", list, ttl=30, wait=0)).skipped
-    records = [one for one in log.records if getattr(one, "lock", None) == "orders"]
-    assert {one.levelname for one in records} == {"DEBUG"}
-    assert [(one.getMessage().split()[2].rstrip(":"), one.fence) for one in records] == [
+    records = [line for line in log.records if getattr(line, "lock", None) == "orders"]
+    assert {line.levelname for line in records} == {"DEBUG"}
+    assert [(line.getMessage().split()[2].rstrip(":"), line.fence) for line in records] == [
         ("acquired", hold.fence),
         ("skipped", None),
         ("released", hold.fence),
@@ -264,4 +264,4 @@ async def test_a_claim_that_was_given_back_is_no_attempt(app, store, clock, log)
     await store.jobs.settle([back])
     async with app.worker():
         await clock.advance(1)
-    assert [one.attempt for one in errors(log)] == [1]
+    assert [line.attempt for line in errors(log)] == [1]

@@ -18,10 +18,10 @@ WRONG = AttemptLost | JobsRecovered | ReplicaLost
 
 
 @pytest.fixture
-def told(real_app) -> list:
-    told: list = []
-    real_app.on_event(told.append)
-    return told
+def events(real_app) -> list:
+    events: list = []
+    real_app.on_event(events.append)
+    return events
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def runs(real_app) -> list[int]:
 
 
 @LOST
-async def test_insert(real_app, faults, runs, told, lost):
+async def test_insert(real_app, faults, runs, events, lost):
     getattr(faults, lost)("insert", times=2)
     async with real_app.worker():
-        one = await real_app.work.enqueue(1)
+        first = await real_app.work.enqueue(1)
         getattr(faults, lost)("insert")
         many = await real_app.enqueue_many(real_app.work.request(n) for n in range(2, 250))
-        assert await one.result(10) == 1
+        assert await first.result(10) == 1
         for job in many:
             await job.wait(10)
     assert sorted(runs) == list(range(1, 250))
@@ -61,9 +61,9 @@ async def test_a_job_shows_when_it_was_created_by_the_store(real_app, faults, ru
     again = await task.enqueue(2)
     many = await real_app.enqueue_many(task.request(number) for number in range(3))
     for job in (first, again, *many):
-        known = job.created, job.due
+        times = job.created, job.due
         await job.refresh()
-        assert (job.created, job.due) == known
+        assert (job.created, job.due) == times
 
 
 @LOST
@@ -110,7 +110,7 @@ async def test_an_insert_that_gets_no_answer_is_told(real_app, faults, runs):
 
 
 @LOST
-async def test_claim(real_app, faults, runs, told, lost):
+async def test_claim(real_app, faults, runs, events, lost):
     jobs = await real_app.enqueue_many(real_app.work.request(n) for n in range(5))
     getattr(faults, lost)("claim", times=2)
     async with real_app.worker(concurrency=2):
@@ -119,11 +119,11 @@ async def test_claim(real_app, faults, runs, told, lost):
             getattr(faults, lost)("claim")
     assert sorted(runs) == list(range(5))
     assert [job.record.attempt for job in jobs] == [1] * 5
-    assert not of_kind(told, WRONG)
+    assert not of_kind(events, WRONG)
 
 
 @LOST
-async def test_settle(real_app, faults, runs, told, lost):
+async def test_settle(real_app, faults, runs, events, lost):
     getattr(faults, lost)("settle", times=2)
     async with real_app.worker():
         job = await real_app.work.enqueue(1)
@@ -133,11 +133,11 @@ async def test_settle(real_app, faults, runs, told, lost):
         assert await failing.result(10) == 2
         assert (failing.attempt, failing.failures) == (2, 1)
     assert runs == [1, 2, 2]
-    assert not of_kind(told, WRONG)
+    assert not of_kind(events, WRONG)
 
 
 @LOST
-async def test_beat_is_no_false_loss(real_app, faults, runs, told, lost):
+async def test_beat_is_no_false_loss(real_app, faults, runs, events, lost):
     @real_app.task
     async def long() -> str:
         await asyncio.sleep(2.5)
@@ -154,7 +154,7 @@ async def test_beat_is_no_false_loss(real_app, faults, runs, told, lost):
         assert await job.result(10) == "undisturbed"
         assert worker.replica == first
     assert (job.attempt, job.losses) == (1, 0)
-    assert not of_kind(told, WRONG)
+    assert not of_kind(events, WRONG)
 
 
 @LOST
@@ -167,7 +167,7 @@ async def test_join_makes_one_record(real_app, faults, runs, lost):
 
 
 @LOST
-async def test_leave_leaves_nothing(real_app, faults, runs, told, lost):
+async def test_leave_leaves_nothing(real_app, faults, runs, events, lost):
     go_on = asyncio.Event()
 
     @real_app.task
@@ -182,7 +182,7 @@ async def test_leave_leaves_nothing(real_app, faults, runs, told, lost):
     assert await real_app.replicas() == []
     await job.refresh()
     assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
-    assert not of_kind(told, WRONG)
+    assert not of_kind(events, WRONG)
 
 
 async def test_a_claim_whose_reply_never_came_goes_back_with_leaving(

@@ -16,7 +16,7 @@ class Order(BaseModel):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "order_like",
     [
         Order(orderId=7, giftNote="x"),
         {"orderId": 7, "giftNote": "x"},
@@ -25,38 +25,38 @@ class Order(BaseModel):
     ],
     ids=["model", "by alias", "by name", "mixed"],
 )
-async def test_a_model_is_taken_by_name_and_by_alias(app: Tenure, clock, given):
-    found = []
+async def test_a_model_is_taken_by_name_and_by_alias(app: Tenure, clock, order_like):
+    received = []
 
     @app.task
     async def ship(order: Order) -> None:
-        found.append(order)
+        received.append(order)
 
     async with app.worker():
-        await ship.enqueue(given)
+        await ship.enqueue(order_like)
         await clock.advance(0.1)
-    assert found == [Order(orderId=7, giftNote="x")]
+    assert received == [Order(orderId=7, giftNote="x")]
 
 
 async def test_a_job_may_be_older_than_an_alias(app: Tenure, make, clock):
     class Before(BaseModel):
         order_id: int
 
-    older, found = await make(), []
+    older, received = await make(), []
 
     @older.task(name="ship")
     async def ship_before(order: Before) -> Before: ...
 
     @app.task
     async def ship(order: Order) -> Order:
-        found.append(order)
+        received.append(order)
         return order
 
     job = await ship_before.enqueue(Before(order_id=7))
     async with app.worker():
         await clock.advance(0.1)
     assert (await job.wait(0)).state == "succeeded", job.error
-    assert found == [Order(orderId=7)]
+    assert received == [Order(orderId=7)]
 
 
 class Counting(BaseModel):
@@ -85,19 +85,19 @@ class Careless(BaseModel):
 @pytest.mark.parametrize(
     ("kind", "value", "problem"),
     [
-        (Counting, Counting(number=1), r"not the same after .* - at `\$\.given\.number`"),
-        (list[Event], [Payment(name="a", amount=1)], r"not the same .*`\$\.given\[0\]\.amount`"),
+        (Counting, Counting(number=1), r"not the same after .* - at `\$\.value\.number`"),
+        (list[Event], [Payment(name="a", amount=1)], r"not the same .*`\$\.value\[0\]\.amount`"),
         (Careless, {"number": 1}, "KeyError: 'no'"),
-        (Order, {"giftNote": 3}, r"Field required - at `\$\.given\.orderId`; Input should be"),
-        (Annotated[int, Field(gt=0)], 0, r"greater than 0 - at `\$\.given`"),
-        (Order | None, object(), r"at `\$\.given`"),
+        (Order, {"giftNote": 3}, r"Field required - at `\$\.value\.orderId`; Input should be"),
+        (Annotated[int, Field(gt=0)], 0, r"greater than 0 - at `\$\.value`"),
+        (Order | None, object(), r"at `\$\.value`"),
     ],
     ids=["validator", "subclass", "error", "wrong", "constraint", "object"],
 )
 async def test_what_would_not_arrive_is_refused_with_the_field(app: Tenure, kind, value, problem):
-    async def work(given) -> None: ...
+    async def work(value) -> None: ...
 
-    work.__annotations__ = {"given": kind}
+    work.__annotations__ = {"value": kind}
     task = app.task(work)
     with pytest.raises(ArgumentsError, match=problem):
         await task.enqueue(value)
@@ -120,14 +120,14 @@ async def test_sets_in_models_have_one_order_for_unique_keys(app: Tenure):
         numbers: set[int]
         by_number: dict[int, int] = {}
 
-    one, other = {8, 0}, {0, 8}
-    assert list(one) != list(other)
+    ordered, other = {8, 0}, {0, 8}
+    assert list(ordered) != list(other)
 
     @app.task
-    async def work(given: Numbers, plain: dict[int, int]) -> None: ...
+    async def work(value: Numbers, plain: dict[int, int]) -> None: ...
 
     task = work.using(unique="a")
-    first = await task.enqueue(Numbers(numbers=one), {1: 2, 3: 4})
+    first = await task.enqueue(Numbers(numbers=ordered), {1: 2, 3: 4})
     again = await task.enqueue(Numbers(numbers=other), {3: 4, 1: 2})
     assert again.id == first.id
 

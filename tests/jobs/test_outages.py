@@ -65,9 +65,9 @@ async def test_all_replicas_survive_a_common_outage(make, clock, faults):
         await clock.sleep(60)
 
     tasks = []
-    for one in apps:
-        one.on_event(events.append)
-        tasks.append(one.task(name="work")(work))
+    for app in apps:
+        app.on_event(events.append)
+        tasks.append(app.task(name="work")(work))
     async with apps[0].worker(concurrency=2), apps[1].worker(concurrency=2), apps[2].worker():
         jobs = await apps[0].enqueue_many(tasks[0].request() for _ in range(6))
         await clock.advance(15)

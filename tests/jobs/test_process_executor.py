@@ -58,7 +58,7 @@ def run(app: Tenure) -> Run:
 def nothing_is_left() -> None:
     before = set(family(os.getpid()))
     yield
-    wait_until(lambda: not [one for one in family(os.getpid()) if one not in before])
+    wait_until(lambda: not [pid for pid in family(os.getpid()) if pid not in before])
 
 
 async def pid_in(file: Path) -> int:

@@ -142,8 +142,8 @@ def test_there_are_as_many_children_as_cores_by_default():
     settings = Settings.read({}, {})
     assert settings.process_workers == usable_cores() <= (os.cpu_count() or 1)
     assert settings.process_start == 30
-    given = {"TENURE_PROCESS_WORKERS": "3", "TENURE_PROCESS_START": "2m"}
-    settings = Settings.read({}, given)
+    environment = {"TENURE_PROCESS_WORKERS": "3", "TENURE_PROCESS_START": "2m"}
+    settings = Settings.read({}, environment)
     assert (settings.process_workers, settings.process_start) == (3, 120)
     with pytest.raises(ConfigError, match="process_workers must be a whole number from 1"):
         Tenure("memory://", process_workers=0)

@@ -157,21 +157,21 @@ async def test_progress_that_cannot_be_sent_disturbs_nobody(app, clock, faults):
 
 
 async def test_a_checkpoint_is_there_after_a_retry_and_after_a_loss(app, store, clock):
-    found = []
+    checkpoints = []
 
     @app.task(retry=Backoff(max_attempts=2, base=0))
     async def walk() -> None:
         job = current_job()
-        found.append(job.checkpoint)
-        await job.save({"page": len(found)})
-        assert job.checkpoint == {"page": len(found)}
-        if len(found) == 1:
+        checkpoints.append(job.checkpoint)
+        await job.save({"page": len(checkpoints)})
+        assert job.checkpoint == {"page": len(checkpoints)}
+        if len(checkpoints) == 1:
             raise ValueError
 
     job = await walk.enqueue()
     async with app.worker():
         await clock.advance(1)
-    assert found == [None, {"page": 1}]
+    assert checkpoints == [None, {"page": 1}]
     await finished(job, clock)
     await job.requeue()
     await claim_and_die(store)
@@ -179,7 +179,7 @@ async def test_a_checkpoint_is_there_after_a_retry_and_after_a_loss(app, store, 
     await app.recover()
     async with app.worker():
         await finished(job, clock)
-    assert found[2] == {"page": 2}
+    assert checkpoints[2] == {"page": 2}
     assert job.losses == 1
 
 

@@ -397,8 +397,8 @@ async def test_an_unexpected_error_in_pruning_is_logged_and_ends_nothing(
 async def test_a_job_ten_times_longer_than_the_ttl_runs_once(app, make, clock):
     starts = []
 
-    def declare(one: Tenure):
-        @one.task(name="long")
+    def declare(app: Tenure):
+        @app.task(name="long")
         async def long() -> str:
             starts.append(1)
             await clock.sleep(100)
@@ -491,8 +491,8 @@ class Contested:
         self._store = store
         self._has_lost = False
 
-    async def orphans(self, **wanted: Any) -> Orphans:
-        return await self._store.jobs.orphans(**{**wanted, "limit": 1})
+    async def orphans(self, **filters: Any) -> Orphans:
+        return await self._store.jobs.orphans(**{**filters, "limit": 1})
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         self._has_lost = not self._has_lost

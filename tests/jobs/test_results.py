@@ -124,8 +124,8 @@ async def test_a_result_that_cannot_be_given_is_explained(
             await job.result(0)
     assert (job.state, job.attempt, job.failures, job.error) == ("succeeded", 1, 0, None)
     assert caught.value.value == kept
-    [told] = [event for event in events if isinstance(event, ResultNotStored)]
-    assert (told.task, told.job) == ("give", job.id)
+    [not_stored] = [event for event in events if isinstance(event, ResultNotStored)]
+    assert (not_stored.task, not_stored.job) == ("give", job.id)
     assert "result not stored: task give" in caplog.text
 
 

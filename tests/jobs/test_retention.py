@@ -125,4 +125,4 @@ async def test_a_flood_of_runs_ends_a_page_early(
     page = await app.jobs()
     assert (page, page.cursor is None) == ([], False)
     page = await app.jobs(cursor=page.cursor)
-    assert ([found.id for found in page], page.cursor) == ([job.id], None)
+    assert ([job.id for job in page], page.cursor) == ([job.id], None)

@@ -103,19 +103,19 @@ async def test_a_single_busy_queue_costs_no_further_claims(app, clock, serve, fa
 
 
 @pytest.mark.parametrize(
-    ("queues", "said"),
+    ("queues", "message"),
     [
         (None, "takes jobs from bulk, mail in turn"),
         (["mail", "bulk"], "takes jobs from mail before bulk"),
         ({"mail": 3, "bulk": 1}, "takes jobs from mail (weight 3), bulk (weight 1) in turn"),
     ],
 )
-async def test_the_log_says_how_queues_are_served(app, clock, serve, caplog, queues, said):
+async def test_the_log_says_how_queues_are_served(app, clock, serve, caplog, queues, message):
     serve("bulk", "mail")
     caplog.set_level(logging.INFO, "tenure")
     async with app.worker(queues=queues):
         await clock.advance(1)
-    assert said in caplog.text
+    assert message in caplog.text
 
 
 @pytest.mark.parametrize("queues", [{}, {"a": 0}, {"a": 1.5}, {"a": True}, {"": 1}, {"a": 1001}])

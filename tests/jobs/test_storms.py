@@ -35,12 +35,12 @@ class Weather:
         self.faults = [Faults() for _ in range(APPS)]
         self.ended: Counter[str] = Counter()
         self.begun: Counter[str] = Counter()
-        self.told: list = []
+        self.events: list = []
         self.jobs: list = []
         self.cancelled: set[str] = set()
 
     def declare(self, app: Tenure):
-        app.on_event(self.told.append)
+        app.on_event(self.events.append)
 
         @app.task
         async def work(seconds: float) -> float:
@@ -95,8 +95,10 @@ class Weather:
         store = connect("memory://", namespace="storm", clock=self.clock)
         async with AsyncExitStack() as stack:
             apps = [
-                await stack.enter_async_context(Tenure(FaultyStore(store.clone(), one), **settings))
-                for one in self.faults
+                await stack.enter_async_context(
+                    Tenure(FaultyStore(store.clone(), faults), **settings)
+                )
+                for faults in self.faults
             ]
             tasks = [self.declare(app) for app in apps]
             working = [asyncio.ensure_future(self.work_in_shifts(app)) for app in apps]
@@ -114,8 +116,8 @@ class Weather:
                 if not await apps[0].queues():
                     break
             everything = [job async for job in every(apps[0])]
-            for one in working:
-                one.cancel()
+            for shift in working:
+                shift.cancel()
             await self.clock.advance(30)
             await asyncio.wait(working)
         assert {job.id for job in self.jobs} <= {job.id for job in everything}
@@ -133,10 +135,10 @@ async def test_every_job_ends_exactly_once(seed: int):
         assert weather.ended[job.id] <= 1
         assert weather.ended[job.id] == 1 or job.state == "cancelled"
         assert weather.begun[job.id] <= job.attempt
-    assert not of_kind(weather.told, ReplicaLost | JobsRecovered)
+    assert not of_kind(weather.events, ReplicaLost | JobsRecovered)
     # A hand-back that was heard is told as lost if, before it is repeated, another attempt has
     # ended as well: nothing has happened to the job.
-    assert {lost.outcome for lost in of_kind(weather.told, AttemptLost)} <= {"handed back"}
+    assert {lost.outcome for lost in of_kind(weather.events, AttemptLost)} <= {"handed back"}
 
 
 async def test_every_job_ends_once_whoever_is_taken_for_dead():
@@ -152,7 +154,7 @@ async def test_every_job_ends_once_whoever_is_taken_for_dead():
             assert ends == ["succeeded"] or job.id in weather.cancelled
             assert weather.ended[job.id] >= 1 or job.state == "cancelled"
             assert weather.begun[job.id] <= job.attempt
-        taken_over += len(of_kind(weather.told, JobsRecovered))
+        taken_over += len(of_kind(weather.events, JobsRecovered))
         seed += 1
     assert taken_over > 0
 

@@ -105,12 +105,12 @@ async def test_jobs_claimed_ahead_are_forgotten(app: Tenure, store, clock, fault
 
 
 async def test_a_thread_that_was_taken_over_is_told(app: Tenure, store, clock, faults, seen):
-    told, go_on = [], threading.Event()
+    cancelled, go_on = [], threading.Event()
 
     @app.task
     def work() -> None:
         go_on.wait(20)
-        told.append(current_job().cancelled)
+        cancelled.append(current_job().cancelled)
 
     async with app.worker():
         job = await work.enqueue()
@@ -119,8 +119,8 @@ async def test_a_thread_that_was_taken_over_is_told(app: Tenure, store, clock, f
         await declare_dead(store, clock, faults)
         await clock.advance(5)
         go_on.set()
-        await wait_until_async(lambda: told)
-        assert told == [True]
+        await wait_until_async(lambda: cancelled)
+        assert cancelled == [True]
 
         async def succeeded() -> bool:
             await clock.advance(10)

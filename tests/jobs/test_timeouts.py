@@ -33,18 +33,18 @@ async def test_a_time_out_goes_by_the_clock(app, clock):
 
 
 async def test_a_thread_hears_of_its_time_out_by_the_clock(app, clock, seen):
-    asked = threading.Event()
+    is_asked = threading.Event()
 
     @app.task(timeout=30, retry=None)
     def slow() -> None:
         while not current_job().cancelled:
-            asked.set()
+            is_asked.set()
         time.sleep(0.05)
 
     async with app.worker():
         job = await slow.enqueue()
         await clock.advance(29)
-        await wait_until_async(asked.is_set)
+        await wait_until_async(is_asked.is_set)
         assert (await job.refresh()).state == "running"
         await clock.advance(5)
         await finished(job, clock)

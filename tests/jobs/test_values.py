@@ -58,21 +58,21 @@ VALUES = [
 
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=[str(kind) for kind, _ in VALUES])
 async def test_a_value_comes_back_as_it_went(app: Tenure, clock, kind, value):
-    found = []
+    received = []
 
-    async def echo(given):
-        found.append(given)
-        return given
+    async def echo(value):
+        received.append(value)
+        return value
 
-    echo.__annotations__ = {"given": kind, "return": kind}
+    echo.__annotations__ = {"value": kind, "return": kind}
     task = app.task(echo)
     async with app.worker():
         job = await task.enqueue(value)
         await clock.advance(0.1)
         result = await job.result(0)
-    assert found == [value]
+    assert received == [value]
     assert result == value
-    assert type(found[0]) is type(result) is type(value)
+    assert type(received[0]) is type(result) is type(value)
 
 
 async def test_pydantic_models(app: Tenure, clock):

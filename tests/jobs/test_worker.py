@@ -108,18 +108,18 @@ async def test_what_cannot_start_within_a_second_goes_back_uncounted(app: Tenure
 
 async def test_context_variables_of_one_job_are_not_seen_by_the_next(app: Tenure, clock):
     tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
-    found = []
+    tenants = []
 
     @app.task
     async def serve(name: str) -> None:
-        found.append(tenant.get())
+        tenants.append(tenant.get())
         tenant.set(name)
 
     tenant.set("the app's own")
     async with app.worker(concurrency=1):
         await app.enqueue_many(serve.request(str(n)) for n in range(30))
         await until_idle(app, clock)
-    assert found == ["the app's own"] * 30
+    assert tenants == ["the app's own"] * 30
 
 
 async def test_priorities_come_first_then_the_order_of_queues(app: Tenure, clock):
@@ -234,10 +234,10 @@ async def test_two_workers_of_one_app_share_the_work(app: Tenure, clock, gate):
         await gate.pass_through(current_job().queue)
 
     await app.enqueue_many(hold.request(n) for n in range(4))
-    async with app.worker(concurrency=2) as one, app.worker(concurrency=2) as two:
+    async with app.worker(concurrency=2) as first, app.worker(concurrency=2) as second:
         await clock.advance(1)
         assert len(gate.arrived) == 4
-        assert one.replica != two.replica
+        assert first.replica != second.replica
         assert {record.held for record in await app.replicas()} == {2}
         gate.open.set()
         await clock.advance(1)

@@ -31,13 +31,13 @@ async def test_one_attempt_has_one_transaction(app, own):
             job.transaction(own.connection)
         with pytest.raises(StoreError):
             await job.save(1)
-        told.append("all")
+        calls.append("all")
 
-    told = []
+    calls = []
     async with app.worker():
         job = await work.enqueue()
         assert await job.result(timeout=5) is None
-        await wait_until_async(lambda: told)
+        await wait_until_async(lambda: calls)
     assert await effects(own) == [1]
 
 

@@ -82,8 +82,8 @@ async def test_a_stale_attempt_is_refused_before_it_writes(app, own):
                 async with current_job().transaction(own.connection):
                     reached.append(True)
                     await own.add(1)
-            told = (refusal.value.job, refusal.value.fence)
-            assert told == (current_job().id, current_job().fence)
+            refused_attempt = (refusal.value.job, refusal.value.fence)
+            assert refused_attempt == (current_job().id, current_job().fence)
             refused.set()
 
         async with app.worker():
@@ -158,7 +158,7 @@ async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up
             await wait_until_async(lambda: is_running(neighbour))
             job = await work.enqueue()
             assert await job.result(timeout=5) == "kept"
-        assert [one.id for one in recovered] == [neighbour.id]
+        assert [job.id for job in recovered] == [neighbour.id]
     assert (job.losses, await effects(own)) == (0, [1])
 
 

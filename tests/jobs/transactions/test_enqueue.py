@@ -52,7 +52,7 @@ async def test_what_was_bound_keeps_its_options_and_the_other_way_round(app, own
         first = await double.using(queue="a", tags=["x"]).within(own.connection).enqueue(1)
         second = await double.within(own.connection).using(queue="b", delay=60).enqueue(2)
     assert (await first.refresh()).tags == ("x",)
-    assert [(await one.refresh()).queue for one in (first, second)] == ["a", "b"]
+    assert [(await job.refresh()).queue for job in (first, second)] == ["a", "b"]
     assert second.due > second.created
 
 
@@ -95,7 +95,7 @@ async def test_many_at_once_are_one_commit(app, own):
     async with own.transaction():
         jobs = await app.enqueue_many(requests, within=own.connection)
     assert len({job.id for job in jobs}) == 250
-    assert [(one.queue, one.waiting) for one in await app.queues()] == [("default", 250)]
+    assert [(counts.queue, counts.waiting) for counts in await app.queues()] == [("default", 250)]
 
 
 @ONE_OF_EACH

@@ -41,11 +41,11 @@ def test_from_a_thread_by_sqlalchemy(kind, url, namespace):
     driver = "pysqlite" if kind == "sqlite3" else "psycopg"
     engine = sqlalchemy.create_engine(f"{scheme}+{driver}://{rest}", poolclass=NullPool)
     with blocking.Tenure(described) as app:
-        for end, found in (("rollback", 0), ("commit", 1)):
+        for end, count in (("rollback", 0), ("commit", 1)):
             with Session(engine) as session:
                 app.enqueue(double.request(1), within=session)
                 getattr(session, end)()
-            assert len(app.jobs()) == found
+            assert len(app.jobs()) == count
 
 
 @POSTGRES
