@@ -29,23 +29,23 @@ _PIECE = 25  # seeds that one process takes at a time
 
 def main() -> int:
     """Replay one seed, or run many and print what happened in them."""
-    given = _arguments()
-    if given.seed is not None:
-        return _replay(given)
-    families = [given.store] if given.store else list(FAMILIES)
-    kinds = [given.kind] if given.kind else list(KINDS)
-    how = {"cuts": not given.no_cuts, "windows": not given.one_at_a_time}
-    sums = {family: _run(family, kinds, given, how) for family in families}
-    _print_counts(sums, given.processes)
+    options = _arguments()
+    if options.seed is not None:
+        return _replay(options)
+    families = [options.store] if options.store else list(FAMILIES)
+    kinds = [options.kind] if options.kind else list(KINDS)
+    how = {"cuts": not options.no_cuts, "windows": not options.one_at_a_time}
+    sums = {family: _run(family, kinds, options, how) for family in families}
+    _print_counts(sums, options.processes)
     for family, total in sums.items():
         for schedule, why in total.failed[:_SHOWN]:
             print(f"\n{family}, seed {schedule.seed} of {schedule.kind}: {why}")
             print(f"replay, and shorten: {replay_command(family, schedule)}")
-    missing = [f"{name}: {line}" for name, one in sums.items() for line in one.missing(name)]
+    missing = [f"{name}: {line}" for name, total in sums.items() for line in total.missing(name)]
     for line in missing:
         print(f"too little happened: {line}")
-    failed = sum(len(one.failed) for one in sums.values())
-    ran = sum(one.counts["schedules"] for one in sums.values())
+    failed = sum(len(total.failed) for total in sums.values())
+    ran = sum(total.counts["schedules"] for total in sums.values())
     verdict = "FAILED" if failed or missing else "passed"
     print(f"\nschedules: {verdict}: {ran} of them, {failed} differ from the specification")
     return 1 if failed or missing else 0
@@ -61,27 +61,27 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="replay this one, and shorten it if it fails")
     parser.add_argument("--no-cuts", action="store_true", help="let no call be cut")
     parser.add_argument("--one-at-a-time", action="store_true", help="let no calls overlap")
-    given = parser.parse_args()
-    if given.seed is not None and (given.store is None or given.kind is None):
+    options = parser.parse_args()
+    if options.seed is not None and (options.store is None or options.kind is None):
         parser.error("--seed needs a --store and a --kind: it means something else in each")
-    if given.seed is None and given.seeds < (least := 1 if given.kind else len(KINDS)):
+    if options.seed is None and options.seeds < (least := 1 if options.kind else len(KINDS)):
         parser.error(f"--seeds must be at least {least}, one for each kind of calls")
-    return given
+    return options
 
 
-def _run(family: str, kinds: list[str], given: argparse.Namespace, how: dict[str, bool]) -> Sum:
-    each = given.seeds // len(kinds)
+def _run(family: str, kinds: list[str], options: argparse.Namespace, how: dict[str, bool]) -> Sum:
+    each = options.seeds // len(kinds)
     pieces = [
-        (kind, range(first, min(first + _PIECE, given.first + each)))
+        (kind, range(first, min(first + _PIECE, options.first + each)))
         for kind in kinds
-        for first in range(given.first, given.first + each, _PIECE)
+        for first in range(options.first, options.first + each, _PIECE)
     ]
     total = Sum()
     # Afresh, not forked: the parent may have threads.
-    with ProcessPoolExecutor(given.processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         sums = [pool.submit(run_many, family, kind, seeds, **how) for kind, seeds in pieces]
-        for one in sums:
-            total.add(one.result())
+        for future in sums:
+            total.add(future.result())
             _tell(f"{family}: {total.counts['schedules']} of {each * len(kinds)} schedules")
     return total
 
@@ -90,9 +90,9 @@ def _tell(progress: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {progress}", file=sys.stderr, flush=True)
 
 
-def _replay(given: argparse.Namespace) -> int:
-    schedule = drawn(given.kind, given.seed)
-    with running(given.store) as rig:
+def _replay(options: argparse.Namespace) -> int:
+    schedule = drawn(options.kind, options.seed)
+    with running(options.store) as rig:
         why = violation(schedule, rig)
         if why is None:
             print(f"{len(schedule.steps)} steps, and the store does as the specification says")
@@ -108,8 +108,8 @@ def _replay(given: argparse.Namespace) -> int:
 def _print_counts(sums: dict[str, Sum], processes: int) -> None:
     print(f"{'':<28}" + "".join(f"{name:>12}" for name in sums))
     for what in COLUMNS:
-        print(f"{what:<28}" + "".join(f"{one.counts[what]:>12,}" for one in sums.values()))
-    rates = (one.counts["schedules"] / max(one.seconds, 1e-9) for one in sums.values())
+        print(f"{what:<28}" + "".join(f"{total.counts[what]:>12,}" for total in sums.values()))
+    rates = (total.counts["schedules"] / max(total.seconds, 1e-9) for total in sums.values())
     print(f"{'schedules/s of a process':<28}" + "".join(f"{rate:>12,.1f}" for rate in rates))
     print(f"({processes} processes)")
 

@@ -29,7 +29,7 @@ class Calls(TimerCalls):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self._grants: list[Lease] = []
-        self._asked: list[Call] = []
+        self._acquires: list[Call] = []
         self._claimed: list[JobRecord] = []
         self._settled: list[Settlement] = []
         self._orphans: list[tuple[str, list[JobRecord]]] = []
@@ -58,7 +58,7 @@ class Calls(TimerCalls):
 
     def last_looks(self) -> list[Call]:
         """Return those that also change something: what each replica would be told."""
-        return [] if self.keys else [self._beat([one], 3.0) for one in REPLICAS]
+        return [] if self.keys else [self._beat([replica], 3.0) for replica in REPLICAS]
 
     def learn(self, op: Op) -> None:
         """Remember what an answer said."""
@@ -78,11 +78,11 @@ class Calls(TimerCalls):
         self._ends_after(wishes["ttl"], wishes["waiting"])
         self.keys.add(key)
         call = Call("leases.acquire", (key,), {"holder": holder, **wishes})
-        self._asked.append(call)
+        self._acquires.append(call)
         return call
 
     def _acquire_again(self, which: int) -> Call | None:
-        return self._asked[-1 - which % len(self._asked)] if self._asked else None
+        return self._acquires[-1 - which % len(self._acquires)] if self._acquires else None
 
     def _come_and_go(self, key: str, holder: str, times: int) -> Call:
         del times
@@ -110,8 +110,8 @@ class Calls(TimerCalls):
 
     def _recent(self, which: Sequence[int]) -> list[Lease]:
         """Return grants, counted from the last one, each once."""
-        chosen = [self._grants[-1 - one % len(self._grants)] for one in which if self._grants]
-        return list({(one.key, one.fence): one for one in chosen}.values())
+        chosen = [self._grants[-1 - number % len(self._grants)] for number in which if self._grants]
+        return list({(lease.key, lease.fence): lease for lease in chosen}.values())
 
     # Jobs.
 
@@ -171,8 +171,8 @@ class Calls(TimerCalls):
 
     def _settle(self, settlements: Sequence[dict[str, Any]]) -> Call | None:
         made: dict[str, Settlement] = {}
-        for one in settlements if self._claimed else ():
-            details = dict(one)
+        for fields in settlements if self._claimed else ():
+            details = dict(fields)
             job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
             self._ends_after(details["delay"], job.retention, job.retention_failed)
             # Of each job one attempt, as two of them never meet in one call of a worker.
@@ -187,8 +187,8 @@ class Calls(TimerCalls):
 
     def _note(self, notes: Sequence[dict[str, Any]]) -> Call | None:
         made: list[Note] = []
-        for one in notes if self._claimed else ():
-            details = dict(one)
+        for fields in notes if self._claimed else ():
+            details = dict(fields)
             job = self._claimed[-1 - details.pop("which") % len(self._claimed)]
             made.append(Note(id=job.id, fence=job.fence, **details))
         return Call("jobs.note", (made,)) if made else None
@@ -203,13 +203,13 @@ class Calls(TimerCalls):
         return Call("jobs.orphans", (), {"by": by, "grace": grace, "limit": 100})
 
     def _cancel(self, numbers: Sequence[int], reason: str) -> Call:
-        return Call("jobs.cancel", ([id_of(one) for one in numbers],), {"reason": reason})
+        return Call("jobs.cancel", ([id_of(number) for number in numbers],), {"reason": reason})
 
     def _requeue(self, numbers: Sequence[int]) -> Call:
-        return Call("jobs.requeue", ([id_of(one) for one in numbers],))
+        return Call("jobs.requeue", ([id_of(number) for number in numbers],))
 
     def _delete(self, numbers: Sequence[int]) -> Call:
-        return Call("jobs.delete", ([id_of(one) for one in numbers],))
+        return Call("jobs.delete", ([id_of(number) for number in numbers],))
 
     def _pause(self, queue: str, seconds: float | None) -> Call:
         self._ends_after(seconds or 0.0)
@@ -269,12 +269,12 @@ def touched(op: Op, everything: frozenset[str]) -> frozenset[str]:
         return everything | schedules
     names: Sequence[str] = ()
     match op.call.name, op.call.arguments:
-        case ("jobs.beat" | "jobs.cancel" | "jobs.requeue", [some]):
-            names = some
+        case ("jobs.beat" | "jobs.cancel" | "jobs.requeue", [items]):
+            names = items
         case ("jobs.claim", [replica, *_]):
             names = [replica]
-        case ("jobs.settle" | "jobs.note", [some]):
-            names = [one.id for one in some]
+        case ("jobs.settle" | "jobs.note", [items]):
+            names = [item.id for item in items]
         case ("schedules.commit", [commits]):
             names = [name for commit in commits for name in (commit.id, commit.start_on)]
     return frozenset(names) | schedules

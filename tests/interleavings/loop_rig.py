@@ -96,7 +96,7 @@ class LoopRig(ABC):
         self._finished.append(op)
 
     def parked(self) -> list[Point]:
-        return sorted(self.held, key=lambda one: one.number)
+        return sorted(self.held, key=lambda point: point.number)
 
     def cancel(self, op: Op) -> None:
         if op in self.tasks:
@@ -107,8 +107,8 @@ class LoopRig(ABC):
         self.do(self.settle())
 
     def finished(self) -> list[Op]:
-        some, self._finished = self._finished, []
-        return some
+        ops, self._finished = self._finished, []
+        return ops
 
     def ask(self, call: Call) -> object:
         self.open_gate = True

@@ -36,12 +36,12 @@ class Op:
         return self.begun < _end(other) and other.begun < _end(self)
 
     def __str__(self) -> str:
-        said = repr(self.answer) if self.fate == "answered" else f"({self.fate})"
+        answer = repr(self.answer) if self.fate == "answered" else f"({self.fate})"
         if self.answer is UNKNOWN and self.fate == "answered":
-            said = "(on its way)"
+            answer = "(on its way)"
         end = "..." if self.ended is None else self.ended
         note = f" [{self.note}]" if self.note else ""
-        return f"[{self.begun:>3} to {end:>3}] store {self.store}: {self.call}{note} -> {said}"
+        return f"[{self.begun:>3} to {end:>3}] store {self.store}: {self.call}{note} -> {answer}"
 
 
 def _end(op: Op) -> float:
@@ -73,7 +73,7 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
         for part, op in wholes.items()
     }
     everything = frozenset(range(len(made)))
-    found: dict[str, State] = {}
+    reached_states: dict[str, State] = {}
     seen: set[tuple[frozenset[int], str]] = set()
     open_ones: list[tuple[frozenset[int], State]] = [(everything, state) for state in states]
     while open_ones:
@@ -82,18 +82,18 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
         if (left, print_) in seen:
             continue
         seen.add((left, print_))
-        if all(made[one].fate == "maybe" for one in left):
-            found[print_] = state
-        for one in left:
-            op = made[one]
-            missed = [x for x in left if x != one and _precedes(made[x], op, wholes[op])]
+        if all(made[next_part].fate == "maybe" for next_part in left):
+            reached_states[print_] = state
+        for next_part in left:
+            op = made[next_part]
+            missed = [x for x in left if x != next_part and _precedes(made[x], op, wholes[op])]
             if any(made[x].fate != "maybe" for x in missed):
                 continue
             answer = op.answer if op.fate == "answered" else UNKNOWN
-            rest = left - {one, *missed}
+            rest = left - {next_part, *missed}
             reached = spec.after(state, op.call, answer, held=held[op], strict=strict[op])
             open_ones += [(rest, after) for after in reached]
-    return list(found.values())
+    return list(reached_states.values())
 
 
 def _parts(op: Op, *, skips: bool) -> list[Op]:

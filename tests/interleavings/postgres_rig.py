@@ -212,7 +212,7 @@ class PostgresRig(LoopRig):
         self.do(self.settle())
 
     async def is_quiet(self) -> bool:
-        lines = [one for one in self._lines.values() if one.is_flying or one.pid in self._gone]
+        lines = [line for line in self._lines.values() if line.is_flying or line.pid in self._gone]
         if self._gone:
             await self._notice_the_dead()
         if not lines:

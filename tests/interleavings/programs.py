@@ -108,7 +108,7 @@ def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> S
     else:
         program = job_programs.draw(chance, length=_POOL)
         pool = _Pool(_crowded(program, chance.choice([2, 3, 5])))
-        first = [("join", {"replica": one, "ttl": 3.0}) for one in job_programs.REPLICAS]
+        first = [("join", {"replica": replica, "ttl": 3.0}) for replica in job_programs.REPLICAS]
         first += pool.take("insert", "insert", "insert")
         steps = [Step(0, caller % CALLERS, *step) for caller, step in enumerate(first)]
         steps += _dealt_out(chance, pool, _JOB_THEMES)
@@ -130,7 +130,7 @@ class _Pool:
         taken = []
         for name in names:
             fitting = (step for step in self._left if not name or step[0] == name)
-            if step := next((one for one in fitting if name or one[0] not in PASSING), None):
+            if step := next((step for step in fitting if name or step[0] not in PASSING), None):
                 self._left.remove(step)
                 taken.append(step)
         return taken

@@ -65,20 +65,24 @@ def readings(
     readings = [_readings_of(*pair, {*held}) for pair in zip(commits, answers, strict=True)]
     for chosen in product(*readings):
         pairs = [pair for pair in chosen if pair is not None]
-        said = UNKNOWN if answer is UNKNOWN else [told for _, told in pairs]
-        yield Call(call.name, ([commit for commit, _ in pairs],)), said
+        answers_read = (
+            UNKNOWN if answer is UNKNOWN else [commit_answer for _, commit_answer in pairs]
+        )
+        yield Call(call.name, ([commit for commit, _ in pairs],)), answers_read
 
 
 def _readings_of(commit: Commit, answer: Any, held: set[str]) -> list[tuple[Commit, Any] | None]:
     """Return the commit, the same without what others may have changed meanwhile; None: nothing."""
     written = {write.name for write in commit.writes}
-    loose = {one.name for one in commit.expects if locked(one.name) in held} - written
+    loose = {
+        expected.name for expected in commit.expects if locked(expected.name) in held
+    } - written
     if not loose:
         return [(commit, answer)]
     if answer is not UNKNOWN and answer.outcome == "stale":
-        is_loose = {found.name for found in answer.heads} <= loose
+        is_loose = {head.name for head in answer.heads} <= loose
         return [(commit, answer), None] if is_loose else [(commit, answer)]
-    expects = tuple(one for one in commit.expects if one.name not in loose)
+    expects = tuple(expected for expected in commit.expects if expected.name not in loose)
     return [(commit, answer), (replace(commit, expects=expects), answer)]
 
 
@@ -91,4 +95,4 @@ def _decided(call: Call, answer: Any, *, strict: bool) -> tuple[Call, Any]:
         return call, answer
     (items,) = call.arguments
     both = [pair for pair in zip(items, answer, strict=True) if pair[1] != left[call.name]]
-    return Call(call.name, ([item for item, _ in both],)), [said for _, said in both]
+    return Call(call.name, ([item for item, _ in both],)), [item_answer for _, item_answer in both]

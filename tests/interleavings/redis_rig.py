@@ -128,7 +128,7 @@ class RedisRig(LoopRig):
         self._control.close()
 
     async def _dial(self, address: Address, received: Any, lost: Any) -> Wire:
-        store = next(n for n, one in enumerate(self.stores) if one.address is address)
+        store = next(n for n, candidate in enumerate(self.stores) if candidate.address is address)
         link = _Link(self, store, received)
         wire = await dial(address, link.arrived, lost)
         link.take_over(wire)
@@ -199,9 +199,9 @@ class RedisRig(LoopRig):
         if not command.startswith(b"*"):
             command += b"\r\n"
         self._control.sendall(command + b"PING tenure-done\r\n")
-        said = b""
-        while not said.endswith(b"tenure-done\r\n"):
-            said += self._control.recv(65536)
+        replies = b""
+        while not replies.endswith(b"tenure-done\r\n"):
+            replies += self._control.recv(65536)
 
 
 def _place(url: str) -> tuple[str, int]:

@@ -144,7 +144,11 @@ class Run:
         for step in steps:
             self._left[step.caller].append(step)
         for _ in range(_POINTS_MAX):
-            idle = [one for one in range(CALLERS) if self._left[one] and one not in self._busy]
+            idle = [
+                caller
+                for caller in range(CALLERS)
+                if self._left[caller] and caller not in self._busy
+            ]
             parked = self._rig.parked()
             if not idle and not parked:
                 break
@@ -320,20 +324,20 @@ class Run:
             except TenureError as error:
                 raise ViolationError(f"{call} fails after these calls:\n{self._shown()}") from error
             states = [
-                after for one in self._states for after in self._spec.after(one, call, answer)
+                after for state in self._states for after in self._spec.after(state, call, answer)
             ]
             if not states:
                 raise ViolationError(
                     f"after these calls:\n{self._shown()}\n{call} answers\n  {answer}\n"
                     f"and by the specification it is\n  {self._expected(call)}"
                 )
-            self._states = list({one.fingerprint: one for one in states}.values())
+            self._states = list({state.fingerprint: state for state in states}.values())
             self._calls.learn_of_timers(call, answer)
             for problem in self._ticks.problems(answer) if self._schedule.kind == "timers" else ():
                 raise ViolationError(f"after these calls:\n{self._shown()}\n{problem}")
 
     def _expected(self, call: Call) -> str:
-        answers = {repr(self._spec.answer(one, call)): None for one in self._states}
+        answers = {repr(self._spec.answer(state, call)): None for state in self._states}
         return "\n  or ".join(answers)
 
     def _shown(self) -> str:

@@ -58,12 +58,12 @@ class State:
         jobs = self.data.jobs
         parts = (
             sorted((name, repr(key)) for name, key in self.data.keys.items()),
-            sorted(self.data.marks.items(), key=lambda one: one[0]),
+            sorted(self.data.marks.items(), key=lambda item: item[0]),
             sorted((id_, _without_revision(job)) for id_, job in jobs.jobs.items()),
-            sorted((id_, repr(one)) for id_, one in jobs.replicas.items()),
-            sorted(jobs.keys.items(), key=lambda one: one[0]),
+            sorted((id_, repr(record)) for id_, record in jobs.replicas.items()),
+            sorted(jobs.keys.items(), key=lambda item: item[0]),
             sorted((name, pause.until, pause.reason) for name, pause in jobs.pauses.items()),
-            sorted((name, repr(one)) for name, one in self.data.schedules.items()),
+            sorted((name, repr(record)) for name, record in self.data.schedules.items()),
             sorted(self.bound),
             sorted(self.last.items()),
         )
@@ -117,13 +117,13 @@ class Spec:
         if not strict and _is_held_up(call, answer):
             yield _refused(state.copy(), call, self._store.clock.wall())
         for hidden in _subsets(self._relevant(state, call, held)):
-            for decided, said in readings(call, answer, held, strict=strict):
+            for decided, decided_answer in readings(call, answer, held, strict=strict):
                 after = state.copy()
                 self.applied += 1
                 with_hidden = _Hidden(after.data, hidden)
                 ours = self._answer(after.data, decided)
                 with_hidden.put_back()
-                if answer is UNKNOWN or _fits(after, call, said, ours, strict=strict):
+                if answer is UNKNOWN or _fits(after, call, decided_answer, ours, strict=strict):
                     yield after
 
     def answer(self, state: State, call: Call) -> Any:
@@ -139,13 +139,15 @@ class Spec:
         raise AssertionError("the memory store never waits")
 
     def _relevant(self, state: State, call: Call, held: Iterable[str]) -> list[str]:
-        wanted = PASSED_BY.get(call.name)
-        if wanted is None:
+        passed_states = PASSED_BY.get(call.name)
+        if passed_states is None:
             return []
         jobs = state.data.jobs
-        names = [one for one in held if one in jobs.jobs and jobs.jobs[one].state in wanted]
+        names = [
+            name for name in held if name in jobs.jobs and jobs.jobs[name].state in passed_states
+        ]
         if call.name == "jobs.orphans" and call.details.get("replica") is None:
-            names += [one for one in held if one in jobs.replicas]
+            names += [name for name in held if name in jobs.replicas]
         return sorted(names)[:_HELD_MAX]
 
 
@@ -235,22 +237,23 @@ def _uncounted(answer: ScheduleList) -> ScheduleList:
 
 
 def _in_order(answer: Committed) -> Committed:
-    found = tuple(sorted(answer.heads, key=lambda one: one.name))
-    return replace(answer, heads=found, blocking=tuple(sorted(answer.blocking)))
+    heads = tuple(sorted(answer.heads, key=lambda head: head.name))
+    return replace(answer, heads=heads, blocking=tuple(sorted(answer.blocking)))
 
 
-def _by_id(one: Any) -> str:
-    id_: str = one.id
+def _by_id(record: Any) -> str:
+    id_: str = record.id
     return id_
 
 
 def _beats_fit(theirs: list[Beat | None], ours: list[Beat | None], *, strict: bool) -> bool:
-    if [one is None for one in theirs] != [one is None for one in ours]:
+    if [beat is None for beat in theirs] != [beat is None for beat in ours]:
         return False
     return not strict or all(
-        (sorted(one.cancels), one.held, one.expired) == (sorted(two.cancels), two.held, two.expired)
-        for one, two in zip(theirs, ours, strict=True)
-        if one is not None and two is not None
+        (sorted(their_beat.cancels), their_beat.held, their_beat.expired)
+        == (sorted(our_beat.cancels), our_beat.held, our_beat.expired)
+        for their_beat, our_beat in zip(theirs, ours, strict=True)
+        if their_beat is not None and our_beat is not None
     )
 
 
@@ -259,17 +262,18 @@ def _same(after: State, theirs: Any, ours: Any) -> bool:
         return False
     if isinstance(theirs, list | tuple):
         return len(theirs) == len(ours) and all(
-            _same(after, one, two) for one, two in zip(theirs, ours, strict=True)
+            _same(after, their_item, our_item)
+            for their_item, our_item in zip(theirs, ours, strict=True)
         )
     if isinstance(theirs, float):
         return theirs == ours or math.isclose(theirs, ours, abs_tol=CLOSE)
     if not isinstance(theirs, Struct):
         return bool(theirs == ours)
     left_out = _NOT_COMPARED.get(type(theirs), ())
-    names = [one for one in theirs.__struct_fields__ if one not in left_out]
-    return all(_same(after, getattr(theirs, one), getattr(ours, one)) for one in names) and _bound(
-        after, theirs, ours
-    )
+    names = [field for field in theirs.__struct_fields__ if field not in left_out]
+    return all(
+        _same(after, getattr(theirs, field), getattr(ours, field)) for field in names
+    ) and _bound(after, theirs, ours)
 
 
 def _bound(after: State, theirs: Any, ours: Any) -> bool:

@@ -64,7 +64,7 @@ class SqliteRig:
         patience, writer._TURN_PATIENCE = writer._TURN_PATIENCE, _PATIENCE / 10
         # A thread that finds the lock busy is held here until another one has given it up.
         looks, database.LOOKS = database.LOOKS, 0
-        threads = [threading.Thread(target=one.run_forever, daemon=True) for one in self._loops]
+        threads = [threading.Thread(target=loop.run_forever, daemon=True) for loop in self._loops]
         try:
             for number, thread in enumerate(threads):
                 thread.start()
@@ -101,8 +101,8 @@ class SqliteRig:
 
     def parked(self) -> list[Point]:
         points = [self._held[store] for store in sorted(self._held)]
-        able = [one for one in points if one.what != "the lock" or not self._writing]
-        able += sorted(self._replies, key=lambda one: one.number)
+        able = [point for point in points if point.what != "the lock" or not self._writing]
+        able += sorted(self._replies, key=lambda point: point.number)
         return able or points
 
     def release(self, point: Point) -> None:
@@ -125,12 +125,12 @@ class SqliteRig:
         return "never"
 
     def cancel(self, op: Op) -> None:
-        replies = [one for one in self._replies if one.op is op]
+        replies = [point for point in self._replies if point.op is op]
         if replies:
             op.error = asyncio.CancelledError()
             self.release(replies[0])
             return
-        for point in [one for one in self._held.values() if one.op is op]:
+        for point in [point for point in self._held.values() if point.op is op]:
             point.op = None
         task = self._tasks.get(op)
         if task is None:  # answered, while what comes after it is held up
@@ -141,8 +141,8 @@ class SqliteRig:
 
     def finished(self) -> list[Op]:
         with self._changed:
-            some, self._finished = self._finished, []
-        return some
+            ops, self._finished = self._finished, []
+        return ops
 
     def drain(self) -> None:
         self._open()
@@ -207,7 +207,7 @@ class SqliteRig:
     def _order(self, point: Point, what: str) -> None:
         with self._changed:
             self._orders[point] = what
-            self._held = {store: one for store, one in self._held.items() if one is not point}
+            self._held = {store: held for store, held in self._held.items() if held is not point}
             self._changed.notify_all()
 
     def _open(self) -> None:

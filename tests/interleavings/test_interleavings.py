@@ -119,7 +119,10 @@ def a_deploy_that_is_rolled_back(seed: int) -> Schedule:
 
     Both tick all the time, operators freeze and thaw, and what nobody declares is forgotten.
     """
-    old, new = ({"schedules": [one]} for one in (declared("s", "a"), declared("t", "b", "s")))
+    old, new = (
+        {"schedules": [declaration]}
+        for declaration in (declared("s", "a"), declared("t", "b", "s"))
+    )
     ticks = [("advance", {"name": name, **MOVE}) for name in "st"]
     frozen = "st"[seed % 2]
     # Seconds that pass before; a release that is gone for a minute does not rule any more.
@@ -190,14 +193,16 @@ def test_a_store_that_differs_is_shown_in_few_steps(monkeypatch: pytest.MonkeyPa
 
     async def forgetful(self: Leases, leases: list[Lease]) -> list[bool]:
         """Look first and release then, which is right as long as nobody else does anything."""
-        there = [(one.key, one.holder, one.fence) for one in await self.find()]
+        there = [(lease.key, lease.holder, lease.fence) for lease in await self.find()]
         await real(self, leases)
-        return [(one.key, one.holder, one.fence) in there for one in leases]
+        return [(lease.key, lease.holder, lease.fence) in there for lease in leases]
 
     with running("sqlite") as rig:
         monkeypatch.setattr(Leases, "release", forgetful)
         schedule = next(
-            one for seed in range(100) if violation(one := drawn("leases", seed), rig) is not None
+            drawn_schedule
+            for seed in range(100)
+            if violation(drawn_schedule := drawn("leases", seed), rig) is not None
         )
         short = shortened(schedule, rig)
         assert violation(short, rig) is not None
@@ -217,7 +222,7 @@ class TestOrders:
 
         return explains
 
-    def asked(self, holder: str, begun: int, ended: int | None, answer: object, **how) -> Op:
+    def acquire(self, holder: str, begun: int, ended: int | None, answer: object, **how) -> Op:
         wishes = {"limit": 1, "ttl": 10.0, "meta": {}, "waiting": 0.0}
         call = Call("leases.acquire", ("a",), {"holder": holder, **wishes})
         return Op(call, 0, 0, begun, ended, answer=answer, **how)
@@ -225,10 +230,10 @@ class TestOrders:
     def granted(self, holder: str, begun: int, ended: int, fence: int) -> Op:
         values = {"key": "a", "ttl": 10.0, "limit": 1, "meta": {}, "expires_in": 10.0}
         lease = Lease(holder=holder, fence=fence, **values)
-        return self.asked(holder, begun, ended, Granted(lease))
+        return self.acquire(holder, begun, ended, Granted(lease))
 
     def refused(self, holder: str, begun: int, ended: int) -> Op:
-        return self.asked(holder, begun, ended, Busy(10.0))
+        return self.acquire(holder, begun, ended, Busy(10.0))
 
     def test_one_of_two_is_granted(self, explains):
         assert explains(self.granted("p", 1, 4, 7), self.refused("q", 2, 3))
@@ -249,20 +254,20 @@ class TestOrders:
 
     def test_what_was_cut_happened_or_not(self, explains):
         for other in (self.refused("q", 4, 5), self.granted("q", 4, 5, 7)):
-            assert explains(self.asked("p", 1, None, None, fate="maybe"), other)
+            assert explains(self.acquire("p", 1, None, None, fate="maybe"), other)
 
     def test_what_took_effect_did(self, explains):
-        cut = self.asked("p", 1, 3, None, fate="happened")
+        cut = self.acquire("p", 1, 3, None, fate="happened")
         assert explains(cut, self.refused("q", 4, 5))
         assert not explains(cut, self.granted("q", 4, 5, 7))
 
     def test_what_never_happened_did_not(self, explains):
-        cut = self.asked("p", 1, 3, None, fate="never")
+        cut = self.acquire("p", 1, 3, None, fate="never")
         assert explains(cut, self.granted("q", 4, 5, 7))
         assert not explains(cut, self.refused("q", 4, 5))
 
     def test_what_was_cancelled_comes_before_the_next_call_or_not_at_all(self, explains):
-        cancelled = self.asked("p", 1, None, None, fate="maybe")
+        cancelled = self.acquire("p", 1, None, None, fate="maybe")
         released = Op(
             Call("leases.release", ([Lease(key="a", holder="p")],)), 0, 0, 5, 6, answer=[False]
         )

@@ -22,7 +22,7 @@ class Ticks:
 
     def __init__(self) -> None:
         self._moves: dict[str, Advance] = {}
-        self._told: dict[str, list[Advanced]] = defaultdict(list)
+        self._answers: dict[str, list[Advanced]] = defaultdict(list)
         self._uncertain: set[str] = set()
         self._runs: dict[tuple[str, int], str] = {}
         self._cursors: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Ticks:
             self._uncertain.add(move.id)
         else:
             assert isinstance(errand.answer, Advanced)
-            self._told[move.id].append(errand.answer)
+            self._answers[move.id].append(errand.answer)
 
     def problems(self, answer: object) -> Iterable[str]:
         """Return what is wrong with what is there, now that nothing is on its way."""
@@ -51,9 +51,11 @@ class Ticks:
                     yield from self._problems_of_run(job, self._moves[job.id])
 
     def _problems_of_run(self, job: JobRecord, move: Advance) -> Iterable[str]:
-        told = self._told[move.id]
-        if move.id not in self._uncertain and not any(one.outcome == "done" for one in told):
-            yield f"the run {job.id} is there, and its replica was told {told}"
+        answers = self._answers[move.id]
+        if move.id not in self._uncertain and not any(
+            answer.outcome == "done" for answer in answers
+        ):
+            yield f"the run {job.id} is there, and its replica was told {answers}"
         if move.seen is not None and not move.forced:
             other = self._runs.setdefault((job.schedule, move.to), job.id)
             if other != job.id:

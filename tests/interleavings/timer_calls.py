@@ -101,8 +101,8 @@ class TimerCalls:
         self._commits: list[Commit] = []
         self._versions: dict[str, str] = {}
         self._first_versions: dict[str, str] = {}
-        self._asked: list[Errand] = []
-        self._known: dict[str, tuple[tuple[str, int], int]] = {}
+        self._advances: list[Errand] = []
+        self._positions: dict[str, tuple[tuple[str, int], int]] = {}
         self._first_cursors: dict[str, int] = {}
         self._hands: dict[int, Scheduling] = {}
         self.names: set[str] = set()
@@ -126,17 +126,17 @@ class TimerCalls:
         """Remember what a replica was told."""
         answer = errand.answer
         if isinstance(answer, Advanced) and answer.revision:
-            self._known[errand.about.name] = (answer.ruler, answer.revision), answer.cursor
+            self._positions[errand.about.name] = (answer.ruler, answer.revision), answer.cursor
         elif errand.name == "register":
-            for registered, told in zip(errand.about, answer, strict=True):
-                assert isinstance(told, Registered)
-                if told.ruler:  # who yields does not move it
-                    self._known[registered.name] = (told.ruler, told.revision), told.cursor
+            for registered, reply in zip(errand.about, answer, strict=True):
+                assert isinstance(reply, Registered)
+                if reply.ruler:  # who yields does not move it
+                    self._positions[registered.name] = (reply.ruler, reply.revision), reply.cursor
 
     def _heard(self, commit: Commit, answer: Committed) -> list[JobRecord]:
         if answer.outcome in ("done", "instead"):
             self._versions |= written_by(commit)
-        self._versions |= {found.name: found.version for found in answer.heads}
+        self._versions |= {head.name: head.version for head in answer.heads}
         self._first_versions = {**self._versions, **self._first_versions}
         run = answer.run
         return [run] if run is not None and run.state == "running" else []
@@ -146,7 +146,7 @@ class TimerCalls:
         self._first_versions.setdefault(record.name, record.version)
         standing = read_standing(record.standing)
         if standing is not None:
-            self._known[record.name] = (record.ruler, standing.revision), standing.cursor
+            self._positions[record.name] = (record.ruler, standing.revision), standing.cursor
             self._first_cursors.setdefault(record.name, standing.cursor)
 
     def _ends_after(self, *lengths: float) -> None:
@@ -200,13 +200,15 @@ class TimerCalls:
         self, hand: Scheduling, store: int, schedules: Sequence[dict[str, Any]]
     ) -> Errand:
         self._ends_after(DECLARED_FOR)
-        registrations = list({one["name"]: registration(**one) for one in schedules}.values())
-        self.names.update(one.name for one in registrations)
-        self.names.update(name for one in registrations for name in one.renamed_from)
+        registrations = list(
+            {fields["name"]: registration(**fields) for fields in schedules}.values()
+        )
+        self.names.update(registered.name for registered in registrations)
+        self.names.update(name for registered in registrations for name in registered.renamed_from)
         return Errand("register", store, lambda: hand.register(registrations), registrations)
 
     def _errand_advance(self, hand: Scheduling, store: int, name: str, **details: Any) -> Errand:
-        rules, cursor = self._known.get(name, (("a", 1), 0))
+        rules, cursor = self._positions.get(name, (("a", 1), 0))
         before = self._first_cursors.get(name, 0)
         number = next(self._run_numbers)
         cursors = {"here": cursor, "before": before}
@@ -214,24 +216,26 @@ class TimerCalls:
         self._ends_after(*scheduling_pair.lengths_of(details))
         if move.run is not None:
             self.runs.append(move.id)
-        self._asked.append(Errand("advance", store, lambda: hand.advance(move), move))
-        return self._asked[-1]
+        self._advances.append(Errand("advance", store, lambda: hand.advance(move), move))
+        return self._advances[-1]
 
     def _errand_advance_again(
         self, _: Scheduling, __: int, which: int, *, is_asked_only: bool, by_another: bool
     ) -> Errand | None:
         """Let the replica ask again that has asked before: no other one knows its moves."""
         del by_another
-        busy = {errand.about.id for errand in self._asked if errand.is_under_way}
-        asked = [errand for errand in self._asked if errand.about.id not in busy]
-        if not asked:
+        busy = {errand.about.id for errand in self._advances if errand.is_under_way}
+        idle = [errand for errand in self._advances if errand.about.id not in busy]
+        if not idle:
             return None
-        first = asked[-1 - which % len(asked)]
+        first = idle[-1 - which % len(idle)]
         move: Advance = first.about
         hand = self._hands[first.store]
-        wanted = replace(move, due=scheduling_pair.NEVER) if is_asked_only else move
-        self._asked.append(Errand("advance", first.store, lambda: hand.advance(wanted), move))
-        return self._asked[-1]
+        repeated_move = replace(move, due=scheduling_pair.NEVER) if is_asked_only else move
+        self._advances.append(
+            Errand("advance", first.store, lambda: hand.advance(repeated_move), move)
+        )
+        return self._advances[-1]
 
     def _errand_freeze(
         self, hand: Scheduling, store: int, name: str, until_in: float | None, reason: str

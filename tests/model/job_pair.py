@@ -108,10 +108,10 @@ class JobPair(Pair):
             return
         equal([job.id for job in theirs.jobs], [job.id for job in ours.jobs])
         close(theirs.next_in, ours.next_in, "next_in")
-        for one, two in zip(ours.jobs, theirs.jobs, strict=True):
-            self._compare_records(one, two)
-            self._claimed.append((one, two))
-            self._ends_after(one.timeout or 0.0)
+        for our_job, their_job in zip(ours.jobs, theirs.jobs, strict=True):
+            self._compare_records(our_job, their_job)
+            self._claimed.append((our_job, their_job))
+            self._ends_after(our_job.timeout or 0.0)
 
     def claim_again(self, replica: str) -> None:
         if replica in self._last_claim:
@@ -120,13 +120,13 @@ class JobPair(Pair):
                 equal(theirs, ours)
                 return
             pairs = zip(sorted(ours.jobs, key=by_id), sorted(theirs.jobs, key=by_id), strict=False)
-            for one, two in pairs:
-                self._compare_records(one, two)
+            for our_job, their_job in pairs:
+                self._compare_records(our_job, their_job)
             equal(len(theirs.jobs), len(ours.jobs))
             self._claimed += [  # an expired replica does not use up its number
-                (one, two)
-                for one, two in zip(ours.jobs, theirs.jobs, strict=True)
-                if one.id == two.id
+                (our_job, their_job)
+                for our_job, their_job in zip(ours.jobs, theirs.jobs, strict=True)
+                if our_job.id == their_job.id
             ]
 
     def claim_with_an_older_number(self, replica: str) -> None:
@@ -137,8 +137,8 @@ class JobPair(Pair):
     def settle(self, settlements: Sequence[dict[str, Any]]) -> None:
         """Settle; of each job one attempt, as two of them never meet in one call of a worker."""
         made: list[tuple[Settlement, Settlement]] = []
-        for ours, theirs in [self._settlement(**one) for one in settlements if self._claimed]:
-            if all(ours.id != one.id or ours.fence == one.fence for one, _ in made):
+        for ours, theirs in [self._settlement(**fields) for fields in settlements if self._claimed]:
+            if all(ours.id != settled.id or ours.fence == settled.fence for settled, _ in made):
                 made.append((ours, theirs))
         self._settle(made)
 
@@ -148,16 +148,16 @@ class JobPair(Pair):
 
     def note(self, notes: Sequence[dict[str, Any]]) -> None:
         made = [self._note_pair(**note) for note in notes if self._claimed]
-        ours = self._run(self._spec.jobs.note([one for one, _ in made]))
-        theirs = self._run(self._other.jobs.note([two for _, two in made]))
+        ours = self._run(self._spec.jobs.note([note for note, _ in made]))
+        theirs = self._run(self._other.jobs.note([note for _, note in made]))
         equal(theirs, ours)
 
     def recover(self, delays: Sequence[float], grace: float, limit: int) -> None:
         """Recover until nothing is left: in which order is each store's own matter."""
         self._ends_after(*delays)
         self._same(lambda store: recover_all(store, delays=delays, grace=grace, limit=limit))
-        known = {one.id for one in self._run(self._spec.jobs.replicas())}
-        for replica in set(self._claims) - known:
+        registered = {record.id for record in self._run(self._spec.jobs.replicas())}
+        for replica in set(self._claims) - registered:
             self._forget_claims(replica)
 
     def cancel(self, numbers: Sequence[int], reason: str) -> None:
@@ -185,8 +185,8 @@ class JobPair(Pair):
     def find(self, filters: dict[str, Any], limit: int) -> None:
         ours, theirs = self._both(lambda store: find_all(store, limit=limit, **filters))
         equal([job.id for job in theirs], [job.id for job in ours])
-        for one, two in zip(ours, theirs, strict=True):
-            self._compare_records(one, two)
+        for our_job, their_job in zip(ours, theirs, strict=True):
+            self._compare_records(our_job, their_job)
 
     # What is looked at after every step.
 
@@ -234,16 +234,21 @@ class JobPair(Pair):
         for field in SAME_FIELDS:
             mine, other = getattr(ours, field), getattr(theirs, field)
             assert other == mine, f"{field} of {ours.id} is {other!r}, not {mine!r}"
-        known = self._fence_pairs.get((ours.id, ours.fence))
-        if known is None:
+        expected_fence = self._fence_pairs.get((ours.id, ours.fence))
+        if expected_fence is None:
             last = max(
-                (two for (id_, _), two in self._fence_pairs.items() if id_ == ours.id), default=-1
+                (
+                    their_fence
+                    for (id_, _), their_fence in self._fence_pairs.items()
+                    if id_ == ours.id
+                ),
+                default=-1,
             )
             assert theirs.fence > last, f"the fence {theirs.fence} is not above {last}"
             assert theirs.fence >= ours.fence, "the fence is behind the clock"
             self._fence_pairs[ours.id, ours.fence] = theirs.fence
         else:
-            assert theirs.fence == known, f"the fence {theirs.fence} was {known}"
+            assert theirs.fence == expected_fence, f"the fence {theirs.fence} was {expected_fence}"
 
     # How they are asked.
 
@@ -300,8 +305,8 @@ class JobPair(Pair):
         )
 
     def _settle(self, made: Sequence[tuple[Settlement, Settlement]]) -> None:
-        ours = self._run(self._spec.jobs.settle([one for one, _ in made]))
-        theirs = self._run(self._other.jobs.settle([two for _, two in made]))
+        ours = self._run(self._spec.jobs.settle([settled for settled, _ in made]))
+        theirs = self._run(self._other.jobs.settle([settled for _, settled in made]))
         equal(theirs, ours)
         self._settled += made
 
@@ -314,34 +319,36 @@ class JobPair(Pair):
 
 
 def compare_replicas(ours: list[ReplicaRecord], theirs: list[ReplicaRecord]) -> None:
-    equal([one.joined for one in theirs], [one.joined for one in ours])
+    equal([record.joined for record in theirs], [record.joined for record in ours])
     in_order = zip(sorted(ours, key=by_join), sorted(theirs, key=by_join), strict=True)
-    for one, two in in_order:
+    for our_record, their_record in in_order:
         for field in ("id", "meta", "joined", "dead", "held"):
-            equal(getattr(two, field), getattr(one, field), field)
-        assert two.ttl == pytest.approx(one.ttl, abs=CLOSE), "ttl"
-        assert two.expires_in == pytest.approx(one.expires_in, abs=CLOSE), "expires_in"
+            equal(getattr(their_record, field), getattr(our_record, field), field)
+        assert their_record.ttl == pytest.approx(our_record.ttl, abs=CLOSE), "ttl"
+        assert their_record.expires_in == pytest.approx(our_record.expires_in, abs=CLOSE), (
+            "expires_in"
+        )
 
 
 def compare_counts(ours: list[QueueCounts], theirs: list[QueueCounts]) -> None:
-    equal([one.queue for one in theirs], [one.queue for one in ours])
-    for one, two in zip(ours, theirs, strict=True):
+    equal([count.queue for count in theirs], [count.queue for count in ours])
+    for our_count, their_count in zip(ours, theirs, strict=True):
         for field in ("waiting", "running", "pause_reason"):
-            equal(getattr(two, field), getattr(one, field), field)
+            equal(getattr(their_count, field), getattr(our_count, field), field)
         for field in ("oldest", "paused_for"):
-            close(getattr(two, field), getattr(one, field), field)
+            close(getattr(their_count, field), getattr(our_count, field), field)
 
 
 def changed(before: JobRecord, after: JobRecord) -> bool:
     return any(getattr(before, field) != getattr(after, field) for field in SAME_FIELDS)
 
 
-def by_id(one: Any) -> str:
-    return one.id
+def by_id(record: Any) -> str:
+    return record.id
 
 
-def by_join(one: ReplicaRecord) -> tuple[int, str]:
-    return one.joined, one.id
+def by_join(record: ReplicaRecord) -> tuple[int, str]:
+    return record.joined, record.id
 
 
 def equal(theirs: Any, ours: Any, what: str = "the answer") -> None:

@@ -22,7 +22,7 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
     def number() -> int:
         return chance.choice(numbers)
 
-    def some() -> list[int]:
+    def several() -> list[int]:
         return [number() for _ in range(chance.choice([1, 1, 2, 4]))]
 
     def recent() -> int:
@@ -64,8 +64,8 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
             "checkpoint": chance.choice([None, b"", b"\0c"]),
         }
 
-    def batch(one: Callable[[], Any]) -> list[Any]:
-        return [one() for _ in range(chance.choice([1, 1, 2, 4]))]
+    def batch(make: Callable[[], Any]) -> list[Any]:
+        return [make() for _ in range(chance.choice([1, 1, 2, 4]))]
 
     def replica() -> str:
         return chance.choice(REPLICAS)
@@ -128,9 +128,9 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
                 "limit": chance.choice([1, 3, 100]),
             },
         ),
-        (6, "cancel", lambda: {"numbers": some(), "reason": chance.choice(["", "enough"])}),
-        (6, "requeue", lambda: {"numbers": some()}),
-        (2, "delete", lambda: {"numbers": some()}),
+        (6, "cancel", lambda: {"numbers": several(), "reason": chance.choice(["", "enough"])}),
+        (6, "requeue", lambda: {"numbers": several()}),
+        (2, "delete", lambda: {"numbers": several()}),
         (
             1.5,
             "pause",
@@ -145,5 +145,5 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
     weights = [weight for weight, _, _ in kinds]
     drawn = chance.choices(kinds, weights, k=length)
     # Where nobody has joined, nothing happens.
-    first = [("join", {"replica": one, "ttl": 3.0}) for one in REPLICAS[:2]]
+    first = [("join", {"replica": replica, "ttl": 3.0}) for replica in REPLICAS[:2]]
     return [*first, *((name, arguments()) for _, name, arguments in drawn)]

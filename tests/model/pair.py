@@ -40,7 +40,7 @@ class Pair:
         self._grants: list[tuple[Lease, Lease]] = []
         self._fences: dict[tuple[str, int], int] = {}
         self._last: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        self._asked: list[dict[str, Any]] = []
+        self._acquires: list[dict[str, Any]] = []
         # Instants at which a lease or a place in line ends, unless it is renewed.
         self._ends: set[int] = set()
 
@@ -71,13 +71,13 @@ class Pair:
     def acquire(self, **wishes: Any) -> None:
         spec, other = self._both(lambda store: calls.ask(store, **wishes))
         self._compare_answers(spec, other)
-        self._asked.append(wishes)
+        self._acquires.append(wishes)
         length = wishes["waiting"] if isinstance(spec, Busy) else spec.lease.ttl
         self._ends.add(self._clock.wall() + micros(length))
 
     def acquire_again(self, which: int) -> None:
-        if self._asked:
-            self.acquire(**self._asked[-1 - which % len(self._asked)])
+        if self._acquires:
+            self.acquire(**self._acquires[-1 - which % len(self._acquires)])
 
     def come_and_go(self, key: str, holder: str, times: int) -> None:
         """Be granted more often than microseconds pass: the fence runs ahead of the clock."""
@@ -171,7 +171,7 @@ class Pair:
 
     def _recent(self, which: Sequence[int]) -> tuple[list[Lease], list[Lease]]:
         """Return grants, counted from the last one, as the two stores made them."""
-        chosen = [self._grants[-1 - one % len(self._grants)] for one in which if self._grants]
+        chosen = [self._grants[-1 - number % len(self._grants)] for number in which if self._grants]
         return [ours for ours, _ in chosen], [theirs for _, theirs in chosen]
 
     def _both(self, call: Callable[[Store], Awaitable[T]]) -> tuple[T, T]:

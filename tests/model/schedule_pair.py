@@ -65,8 +65,8 @@ class RunPair(JobPair):
         equal(theirs.now, ours.now, "now")
         names = [record.name for record in ours.records]
         equal([record.name for record in theirs.records], names)
-        for one, two in zip(ours.records, theirs.records, strict=True):
-            equal(two, one, f"the schedule {one.name}")
+        for our_record, their_record in zip(ours.records, theirs.records, strict=True):
+            equal(their_record, our_record, f"the schedule {our_record.name}")
         for name in names:
             self._same(lambda store, name=name: decisions(store, name))
 
@@ -121,16 +121,16 @@ class SchedulePair(RunPair):
         ours, theirs = self._both(lambda store: store.schedules.commit(commits))
         self._commits += commits
         self.answers += ours
-        for commit, one, two in zip(commits, ours, theirs, strict=True):
-            equal(_bare(two), _bare(one), f"the answer to {commit.id}")
-            self._follow_fences(commit, one, two)
-            if one.run is None or two.run is None or commit.run is None:
-                equal(two.run, one.run, "the run")
+        for commit, our_answer, their_answer in zip(commits, ours, theirs, strict=True):
+            equal(_bare(their_answer), _bare(our_answer), f"the answer to {commit.id}")
+            self._follow_fences(commit, our_answer, their_answer)
+            if our_answer.run is None or their_answer.run is None or commit.run is None:
+                equal(their_answer.run, our_answer.run, "the run")
                 continue
-            self._inserted[one.run.id] = commit.run
-            self._compare_records(one.run, two.run)
-            if one.run.state == "running":
-                self._claimed.append((one.run, two.run))
+            self._inserted[our_answer.run.id] = commit.run
+            self._compare_records(our_answer.run, their_answer.run)
+            if our_answer.run.state == "running":
+                self._claimed.append((our_answer.run, their_answer.run))
 
     def _follow_fences(self, commit: Commit, ours: Committed, theirs: Committed) -> None:
         if ours.outcome not in ("done", "instead") or commit.id in self._seen:
@@ -217,8 +217,8 @@ def _line(tick: int, like: str, ticks: int, body: str) -> TickLine:
 
 def _bare(answer: Committed) -> Committed:
     """Return an answer without its run, and in one order."""
-    found = tuple(sorted(answer.heads, key=lambda one: one.name))
-    return replace(answer, run=None, blocking=tuple(sorted(answer.blocking)), heads=found)
+    heads = tuple(sorted(answer.heads, key=lambda head: head.name))
+    return replace(answer, run=None, blocking=tuple(sorted(answer.blocking)), heads=heads)
 
 
 def _in_order(answer: Declared) -> Declared:

@@ -69,10 +69,10 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
     def commit() -> dict[str, Any]:
         own = name()
         others = chance.choice([[], [], [], [name()], [name(), name()]])
-        others = [one for one in dict.fromkeys(others) if one != own]
+        others = [other for other in dict.fromkeys(others) if other != own]
         return {
             "name": own,
-            "expects": [expected(one) for one in (own, *others)],
+            "expects": [expected(schedule) for schedule in (own, *others)],
             "writes": (written := writes(own, others)),
             "declares": chance.random() < 0.5,
             "not_before_in": chance.choice([0.0] * 9 + [-1.0, 0.000_001, 2.0]),
@@ -97,7 +97,7 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
             5,
             "declare",
             lambda: {
-                "rulers": [(one, chance.choice(RULERS)) for one in {name(): 0, name(): 0}],
+                "rulers": [(ruled, chance.choice(RULERS)) for ruled in {name(): 0, name(): 0}],
             },
         ),
         (
@@ -113,7 +113,7 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
     ]
     first = [
         *joined(),
-        ("commit", {"commits": [_first_commit(one) for one in _registered(chance)]}),
+        ("commit", {"commits": [_first_commit(registered) for registered in _registered(chance)]}),
     ]
     return first + drawn(chance, kinds, length)
 
@@ -168,7 +168,7 @@ def about_runs(chance: random.Random, length: int) -> Kinds:
 
 def joined() -> Program:
     """Return how programs begin: where nobody has joined, nothing happens."""
-    return [("join", {"replica": one, "ttl": 30.0}) for one in REPLICAS]
+    return [("join", {"replica": replica, "ttl": 30.0}) for replica in REPLICAS]
 
 
 def drawn(chance: random.Random, kinds: Kinds, length: int) -> Program:

@@ -61,7 +61,9 @@ class SchedulingPair(RunPair):
 
     def register(self, by: int, schedules: Sequence[dict[str, Any]], lost: str = "") -> None:
         self._ends_after(DECLARED_FOR)
-        registrations = list({one["name"]: registration(**one) for one in schedules}.values())
+        registrations = list(
+            {fields["name"]: registration(**fields) for fields in schedules}.values()
+        )
         self._same_by(by, lambda hand: hand.register(registrations), lost)
 
     def declare(self, by: int, rulers: Sequence[tuple[str, str]]) -> None:
@@ -143,8 +145,10 @@ class SchedulingPair(RunPair):
 
     def _move(self, name: str, **details: Any) -> Advance:
         """Return a move; it is planned from what the specification says now, or said before."""
-        found = [read_schedule(one) for one in self._run(self._spec.schedules.read([name])).records]
-        schedule = found[0] if found else None
+        schedules = [
+            read_schedule(record) for record in self._run(self._spec.schedules.read([name])).records
+        ]
+        schedule = schedules[0] if schedules else None
         rules, cursor = ("a", 1), 0
         if schedule is not None:
             rules = schedule.record.ruler, schedule.standing.revision
@@ -240,8 +244,8 @@ def registration(digest: str, **details: Any) -> Registration:
     return Registration(digest=digest, calendar=calendar, definition=definition, **details)
 
 
-def _bound(given: tuple[int, str, Any] | None) -> Bound | None:
-    if given is None:
+def _bound(bound: tuple[int, str, Any] | None) -> Bound | None:
+    if bound is None:
         return None
-    most, reason, full = given
+    most, reason, full = bound
     return Bound(most=most, reason=reason, full=full)

@@ -88,7 +88,9 @@ def draw(chance: random.Random, *, length: int) -> Program:
             "declare",
             lambda: {
                 "by": chance.randrange(HANDS),
-                "rulers": [(one, chance.choice("aab")) for one in dict.fromkeys([name(), name()])],
+                "rulers": [
+                    (ruled, chance.choice("aab")) for ruled in dict.fromkeys([name(), name()])
+                ],
             },
         ),
         (45, "advance", move),
@@ -117,6 +119,9 @@ def draw(chance: random.Random, *, length: int) -> Program:
         *about_runs(chance, length),
     ]
     registered = chance.choice([{"s"}, {*NAMES}, {*NAMES}])
-    begin = [{"name": one, "digest": "a", "renamed_from": ()} for one in sorted(registered)]
+    begin = [
+        {"name": registered_name, "digest": "a", "renamed_from": ()}
+        for registered_name in sorted(registered)
+    ]
     first: Program = [*joined(), ("register", {"by": 0, "schedules": begin})]
     return first + drawn(chance, kinds, length)

@@ -98,10 +98,10 @@ def check(
         if differs(program):
             short = shortest(program, lambda part: differs(part) is not None)
             report = "\n".join(f"    {step!r}," for step in short)
-            found = differs(short)
+            shortest_difference = differs(short)
             raise AssertionError(
-                f"seed {seed}; the shortest program that shows it:\n{report}\n{found}"
-            ) from found
+                f"seed {seed}; the shortest program that shows it:\n{report}\n{shortest_difference}"
+            ) from shortest_difference
 
 
 def difference(

@@ -42,11 +42,11 @@ class Blind(Schedules):
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         answers = []
         for commit in commits:
-            records = (await self.read([one.name for one in commit.expects])).records
+            records = (await self.read([expected.name for expected in commit.expects])).records
             versions = {record.name: record.version for record in records}
             expects = tuple(
-                Expected(one.name, versions.get(one.name, ""), one.silent_for)
-                for one in commit.expects
+                Expected(expected.name, versions.get(expected.name, ""), expected.silent_for)
+                for expected in commit.expects
             )
             answers += await super().commit([replace(commit, expects=expects)])
         return answers
@@ -95,9 +95,11 @@ def _kinds_of(commits: list[Commit], answers: list[Committed]) -> set[str]:
     """Return in words what some commits came to."""
     kinds: set[str] = set()
     for commit, answer in zip(commits, answers, strict=True):
-        versions = {one.name: one.version for one in commit.expects}
+        versions = {expected.name: expected.version for expected in commit.expects}
         if answer.outcome == "stale":
-            is_loud = any(one.version and one.version == versions[one.name] for one in answer.heads)
+            is_loud = any(
+                head.version and head.version == versions[head.name] for head in answer.heads
+            )
             kinds |= {"too loud"} if is_loud else set()
         elif answer.outcome in ("done", "instead", "full"):
             is_deleted = any(write.standing is None for write in commit.writes)
