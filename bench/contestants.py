@@ -153,6 +153,10 @@ class Contestant:
     is_async: bool
     is_lock: bool = True
 
+    @property
+    def label(self) -> str:
+        return f"{self.name} on {self.store}"
+
 
 CONTESTANTS = [
     Contestant("tenure", "redis", tenure_async, is_async=True),
@@ -174,7 +178,7 @@ CONTESTANTS = [
 ]
 
 
-def contestant(index: str) -> Contestant:
+def contestant_at(index: str) -> Contestant:
     return CONTESTANTS[int(index)]
 
 

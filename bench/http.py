@@ -1,9 +1,9 @@
 """Measure the HTTP endpoints and write docs/benchmarks.md; run by `make bench-http`.
 
-Services are processes of their own, against servers that this run starts: ours; a bare FastAPI
+Each service runs in a process of its own, on servers that this run starts: ours; a bare FastAPI
 route that stores one row in the same database; on Redis also FastAPI with SAQ and a status route
-by hand. One after the other, in turns, so that a slow moment of the machine hits all of them.
-BENCH_SHORT=1 tries everything for a moment, and leaves the document as it is.
+by hand. They take turns, so that a slow moment of the machine affects all of them.
+BENCH_SHORT=1 runs everything for a moment and does not change the document.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = {"tenure": "tenure", "bare": "bare route, one row", "saq": "SAQ and a ro
 
 
 def run(kind: str, place: Place, python: str) -> Any:
-    """Serve, load, stop; return what the load saw."""
+    """Start a service, put load on it, stop it; return the report of the load."""
     server = start_child(MODULE, "serve", kind, place.fresh(), python=python)
     try:
         assert server.stdout is not None
@@ -47,15 +47,15 @@ def run(kind: str, place: Place, python: str) -> Any:
 
 def rows(store: str, seen: dict[str, list[Any]], what: str) -> Table:
     """Return a row for each kind, beside the bare route of the same store."""
-    rates = {kind: median(one[what]["rate"] for one in all_) for kind, all_ in seen.items()}
-    found = []
+    rates = {kind: median(report[what]["rate"] for report in all_) for kind, all_ in seen.items()}
+    table = []
     for kind, all_ in seen.items():
-        took = [1000 * each for one in all_ for each in one[what]["took"]]
-        found.append([
+        took = [1000 * each for report in all_ for each in report[what]["took"]]
+        table.append([
             NAMES[kind], store, f"{rates[kind]:,.0f}", f"{rates[kind] / rates['bare']:.2f}",
             f"{percentile(took, 50):.1f}", f"{percentile(took, 99):.1f}",
         ])  # fmt: skip
-    return found
+    return table
 
 
 def main() -> None:
@@ -64,8 +64,8 @@ def main() -> None:
     submits, reads = [head], [head]
     pythons = {"tenure": sys.executable, "bare": sys.executable, "saq": older_redis()}
     with ExitStack() as stack:
-        for store, wanted in KINDS.items():
-            kinds = {kind: python for kind in wanted if (python := pythons[kind]) is not None}
+        for store, names in KINDS.items():
+            kinds = {kind: python for kind in names if (python := pythons[kind]) is not None}
             place = stack.enter_context(open_place(store))
             seen: dict[str, list[Any]] = {kind: [] for kind in kinds}
             for turn in range(ROUNDS):

@@ -1,6 +1,6 @@
 """The processes of the HTTP benchmark: a service of one kind, or the load on it.
 
-`serve KIND URL` prints its port; `load PORT CONNECTIONS SECONDS` prints what it saw.
+`serve KIND URL` prints its port; `load PORT CONNECTIONS SECONDS` prints its report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BODY = {"month": 7, "lines": ["one", "two", "three"], "note": "x" * 100}
 
 
 class Ask(BaseModel):
-    """What all services are sent."""
+    """The body of every request."""
 
     month: int
     lines: list[str]
@@ -152,7 +152,7 @@ BARE = {"postgresql": bare_postgres, "redis": bare_redis}
 
 
 def saq(url: str) -> Any:
-    """Return what people write by hand: a queue of SAQ, and a status route."""
+    """Return the same service written by hand: a SAQ queue and a status route."""
     from saq import Queue
 
     queue = Queue.from_url(url)
@@ -185,7 +185,7 @@ def saq(url: str) -> Any:
 
 
 class Line:
-    """One connection that is kept open."""
+    """One keep-alive connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -196,7 +196,7 @@ class Line:
         head = await self._reader.readuntil(b"\r\n\r\n")
         first, *rest = head[:-4].split(b"\r\n")
         assert first.split()[1] == status, head
-        headers = {one.partition(b": ")[0].lower(): one.partition(b": ")[2] for one in rest}
+        headers = {line.partition(b": ")[0].lower(): line.partition(b": ")[2] for line in rest}
         await self._reader.readexactly(int(headers[b"content-length"]))
         return headers
 

@@ -36,39 +36,39 @@ async def opened(peer: Any, url: str) -> AsyncIterator[Producer]:
 
 
 async def enqueue(producer: Producer, numbers: range) -> float:
-    """Enqueue one after the other and return how many a second that were."""
-    one = producer.one
-    is_async = asyncio.iscoroutinefunction(one)
+    """Enqueue jobs one after the other; return the rate per second."""
+    enqueue_one = producer.enqueue
+    is_async = asyncio.iscoroutinefunction(enqueue_one)
     begin = time.perf_counter()
     for number in numbers:
-        answer = one(number, time.monotonic_ns(), marks.TEXT)
+        answer = enqueue_one(number, time.monotonic_ns(), marks.TEXT)
         if is_async:
             await answer
     return len(numbers) / (time.perf_counter() - begin)
 
 
 async def enqueue_in_bulk(producer: Producer, numbers: range) -> float:
-    assert producer.many is not None
+    assert producer.enqueue_many is not None
     begin = time.perf_counter()
     for start in range(numbers.start, numbers.stop, BULK):
         batch = numbers[start - numbers.start : start - numbers.start + BULK]
-        await producer.many([(number, time.monotonic_ns(), marks.TEXT) for number in batch])
+        await producer.enqueue_many([(number, time.monotonic_ns(), marks.TEXT) for number in batch])
     return len(numbers) / (time.perf_counter() - begin)
 
 
 async def produce(peer: Any, url: str, jobs: int, singles: int) -> dict[str, float]:
-    """Enqueue all jobs, so many of them one by one, or all if there is no bulk call."""
+    """Enqueue `singles` jobs one by one, the rest in bulk; without a bulk call, all one by one."""
     async with opened(peer, url) as producer:
-        last = singles if producer.many else jobs
+        last = singles if producer.enqueue_many else jobs
         await enqueue(producer, range(WARM_UP))
         rates = {"one by one": await enqueue(producer, range(WARM_UP, last))}
-        if producer.many:
+        if producer.enqueue_many:
             rates["in bulk"] = await enqueue_in_bulk(producer, range(last, jobs))
     return rates
 
 
 async def pick(peer: Any, url: str, jobs: int) -> None:
-    """Enqueue one job; when told so, enqueue more with pauses that keep the worker idle."""
+    """Enqueue one job; after a line on stdin, more of them with pauses that idle the worker."""
     async with opened(peer, url) as producer:
         await enqueue(producer, range(1))
         print("enqueued", flush=True)
@@ -84,10 +84,10 @@ async def unfinished(app: Any) -> int:
 
 
 async def alone(peer: Any, url: str, jobs: int) -> None:
-    """Produce, work and look in one process, for a store that no other process sees."""
+    """Enqueue, work and count in one process, for a store that no other process sees."""
     app, task = peer.make(url)
     async with app:
-        await app.enqueue_many(task.request(one, 0, marks.TEXT) for one in range(jobs))
+        await app.enqueue_many(task.request(number, 0, marks.TEXT) for number in range(jobs))
         marks.expect(jobs)
         async with app.worker():
             while not marks.complete() or await unfinished(app):  # noqa: ASYNC110 - no event

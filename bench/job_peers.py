@@ -23,7 +23,7 @@ class Contestant:
     store: str
     module: str
     unsettled: str
-    """How many of {jobs} jobs are not done and accounted for: SQL, or Lua on Redis."""
+    """A query that counts the unsettled jobs among {jobs}: SQL, or Lua on Redis."""
     jobs: int = 10_000
     singles: int = 2_000
     """How many of them are enqueued one by one if there is a bulk call."""
@@ -32,6 +32,10 @@ class Contestant:
     has_bulk: bool = False
     needs_older_redis: bool = False
     python: str = sys.executable
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} on {self.store}"
 
     def start(self, role: str, url: str, *numbers: int) -> subprocess.Popen[str]:
         return start_child("bench.job_child", self.module, role, url, *numbers, python=self.python)
@@ -67,15 +71,18 @@ CONTESTANTS = [
 
 
 def install_older_redis(contestants: list[Contestant]) -> list[Contestant]:
-    """Return them with their Pythons; those that cannot be installed are left out, with a note."""
+    """Return the contestants with their Pythons, without those that cannot be installed."""
     python = older_redis()
     if python is None:
-        return [one for one in contestants if not one.needs_older_redis]
-    return [replace(one, python=python) if one.needs_older_redis else one for one in contestants]
+        return [contestant for contestant in contestants if not contestant.needs_older_redis]
+    return [
+        replace(contestant, python=python) if contestant.needs_older_redis else contestant
+        for contestant in contestants
+    ]
 
 
 def older_redis() -> str | None:
-    """Return the Python of the second environment, made on first use; None if that fails."""
+    """Return the Python of the second environment, created on first use; None if that fails."""
     python = OLDER_REDIS / "bin" / "python"
     stamp = OLDER_REDIS / "installed"
     digest = hashlib.sha256(_PINS.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""The servers of the job benchmark: an empty place for each contestant, and what it does there."""
+"""The servers of the job benchmark: an empty store for each contestant, and its traffic."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from tests.rig.servers import Postgres, Valkey
 
 
 class Traffic(NamedTuple):
-    """What a store was asked since the last reset; None where nobody counts."""
+    """What a store received since the last reset; None where it does not count."""
 
     round_trips: int | None
     commands: int | None
 
 
 class Place(Protocol):
-    """A store that can be emptied and watched from outside."""
+    """A store that the benchmark can empty and observe from outside."""
 
     def fresh(self) -> str:
         """Return the url of an empty store."""
 
     def ask(self, question: str) -> int:
-        """Answer a question with a number: SQL, or Lua on Redis."""
+        """Return the number that a query yields: SQL, or Lua on Redis."""
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set the counts back to zero."""
 
     def traffic(self) -> Traffic:
-        """Return what was counted, without our own questions."""
+        """Return the counts, without the benchmark's own queries."""
 
 
 class RedisPlace:
@@ -45,18 +45,18 @@ class RedisPlace:
     def __init__(self, server: Valkey) -> None:
         self._url = server.url
         self._client: Any = redis.from_url(server.url)
-        self._asked = 0
+        self._questions = 0
 
     def fresh(self) -> str:
         self._client.flushall()
         return self._url
 
     def ask(self, question: str) -> int:
-        self._asked += 1
+        self._questions += 1
         return int(self._client.eval(question, 0))
 
     def reset(self) -> None:
-        self._asked = 0
+        self._questions = 0
         self._client.config_resetstat()
 
     def traffic(self) -> Traffic:
@@ -64,8 +64,10 @@ class RedisPlace:
         # The answer to the reset was written after it.
         writes = self._client.info("stats")["total_writes_processed"] - 1
         stats = self._client.info("commandstats")
-        commands = sum(one["calls"] for name, one in stats.items() if name != "cmdstat_info")
-        return Traffic(writes - self._asked, commands - self._asked)
+        commands = sum(
+            command["calls"] for name, command in stats.items() if name != "cmdstat_info"
+        )
+        return Traffic(writes - self._questions, commands - self._questions)
 
 
 class PostgresPlace:
@@ -75,7 +77,7 @@ class PostgresPlace:
         self._server = server
         self._numbers = count(1)
         self._name = ""
-        self._asked = 0
+        self._questions = 0
         self._admin = psycopg.connect(server.url, autocommit=True)
         self._admin.execute("CREATE EXTENSION pg_stat_statements")
         self._guest: psycopg.Connection[Any] | None = None
@@ -92,12 +94,12 @@ class PostgresPlace:
 
     def ask(self, question: str) -> int:
         assert self._guest is not None
-        self._asked += 1
+        self._questions += 1
         row = self._guest.execute(question.encode()).fetchone()
         return int(row[0]) if row else 0
 
     def reset(self) -> None:
-        self._asked = 0
+        self._questions = 0
         self._admin.execute("SELECT pg_stat_statements_reset()")
 
     def traffic(self) -> Traffic:
@@ -108,7 +110,7 @@ class PostgresPlace:
             """,
             [self._name],
         ).fetchone()
-        statements = int(row[0] if row else 0) - self._asked
+        statements = int(row[0] if row else 0) - self._questions
         return Traffic(statements, statements)
 
 
@@ -134,7 +136,7 @@ class SqlitePlace:
         return int(self._reader.execute(question).fetchone()[0])
 
     def reset(self) -> None:
-        """Do nothing: nobody counts."""
+        """Do nothing: SQLite does not count."""
 
     def traffic(self) -> Traffic:
         return Traffic(None, None)
@@ -144,7 +146,7 @@ class SqlitePlace:
 def open_place(store: str) -> Iterator[Place]:
     match store:
         case "redis":
-            # Rewriting the file in the midst of a measurement would hit one contestant only.
+            # Rewriting the file during a measurement would slow one contestant only.
             with Valkey(config={"auto-aof-rewrite-percentage": "0"}) as valkey:
                 yield RedisPlace(valkey)
         case "postgres":

@@ -1,7 +1,7 @@
 """Measure jobs beside their peers and write docs/benchmarks.md; run by `make bench-jobs`.
 
 All contestants run in turns, several rounds, one worker process each, against servers that this run
-starts. BENCH_SHORT=1 tries everything with few jobs, and leaves the document as it is.
+starts. BENCH_SHORT=1 runs everything with few jobs and does not change the document.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Places = dict[str, Place]
 
 
 class Worker:
-    """A worker process; it is killed in the end, as its store is thrown away."""
+    """A worker process. It is killed at the end, because its store is thrown away."""
 
-    def __init__(self, one: Contestant, role: str, url: str, *numbers: int) -> None:
-        self._process = one.start(role, url, *numbers)
+    def __init__(self, contestant: Contestant, role: str, url: str, *numbers: int) -> None:
+        self._process = contestant.start(role, url, *numbers)
         self._alarm = threading.Timer(WITHIN, self._process.kill)
-        self._name = f"{one.name} on {one.store}"
+        self._name = contestant.label
 
     def __enter__(self) -> Self:
         self._alarm.start()
@@ -59,7 +59,7 @@ class Worker:
         self._process.communicate()
 
     def report(self) -> dict[str, Any]:
-        """Return its next report, which comes once it has started all jobs of a phase."""
+        """Return the worker's next report; it comes after all jobs of a phase have started."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
@@ -67,27 +67,27 @@ class Worker:
         raise AssertionError(f"the worker of {self._name} ended, or took over {WITHIN:g} s")
 
     def megabytes(self, field_name: str) -> float:
-        """Return VmRSS, what it has now, or VmHWM, the most it ever had."""
+        """Return the memory it has now (VmRSS) or had at its peak (VmHWM)."""
         status = Path(f"/proc/{self._process.pid}/status")
         if not status.exists():
             return 0.0
-        found = re.search(rf"{field_name}:\s+(\d+) kB", status.read_text())
-        return int(found[1]) / 1024 if found else 0.0
+        match = re.search(rf"{field_name}:\s+(\d+) kB", status.read_text())
+        return int(match[1]) / 1024 if match else 0.0
 
 
 @dataclass
 class Figures:
-    """What all rounds have found about one contestant, by the name of the figure."""
+    """The values that all rounds measured for one contestant, by the name of the figure."""
 
-    found: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, **figures: float | None) -> None:
         for name, value in figures.items():
             if value is not None:
-                self.found[name].append(value)
+                self.values[name].append(value)
 
     def median(self, name: str, form: str = ",.0f") -> str:
-        values = self.found.get(name)
+        values = self.values.get(name)
         return format(statistics.median(values), form) if values else "-"
 
 
@@ -95,23 +95,25 @@ def number_of(jobs: int) -> int:
     return jobs // 5 if SHORT else jobs
 
 
-# Jobs are there before the worker starts.
+# Jobs that are enqueued before the worker starts.
 
 
-def drain(one: Contestant, places: Places, figures: Figures) -> None:
-    jobs = number_of(one.jobs)
-    if one.store == "memory":
-        drain_alone(one, jobs, figures)
+def drain(contestant: Contestant, places: Places, figures: Figures) -> None:
+    jobs = number_of(contestant.jobs)
+    if contestant.store == "memory":
+        drain_alone(contestant, jobs, figures)
         return
-    place = places[one.store]
+    place = places[contestant.store]
     url = place.fresh()
-    rates = json.loads(finish(one.start("produce", url, jobs, number_of(one.singles))))
+    rates = json.loads(
+        finish(contestant.start("produce", url, jobs, number_of(contestant.singles)))
+    )
     figures.add(one_by_one=rates["one by one"], in_bulk=rates.get("in bulk"))
-    question = one.unsettled.format(jobs=jobs)
+    question = contestant.unsettled.format(jobs=jobs)
     there = place.ask(question)
     assert there == jobs, f"{there} of {jobs} jobs wait"
     place.reset()
-    with Worker(one, "work", url, jobs) as worker:
+    with Worker(contestant, "work", url, jobs) as worker:
         report = worker.report()
         while place.ask(question):
             time.sleep(0.002)
@@ -121,8 +123,8 @@ def drain(one: Contestant, places: Places, figures: Figures) -> None:
         figures.add(trips=None if trips is None else trips / jobs, peak=worker.megabytes("VmHWM"))
 
 
-def drain_alone(one: Contestant, jobs: int, figures: Figures) -> None:
-    with Worker(one, "alone", "memory://", jobs) as worker:
+def drain_alone(contestant: Contestant, jobs: int, figures: Figures) -> None:
+    with Worker(contestant, "alone", "memory://", jobs) as worker:
         report = worker.report() | worker.report()
         add_drained(figures, jobs, report)
 
@@ -135,14 +137,17 @@ def add_drained(figures: Figures, jobs: int, report: dict[str, Any]) -> None:
     )
 
 
-# The worker waits for jobs.
+# Jobs that a waiting worker picks up.
 
 
-def pick_up(one: Contestant, places: Places, figures: Figures) -> None:
-    if one.store == "memory":
+def pick_up(contestant: Contestant, places: Places, figures: Figures) -> None:
+    if contestant.store == "memory":
         return
-    url = places[one.store].fresh()
-    with first_job(one, url, PICKS) as producer, Worker(one, "work", url, 1, PICKS) as worker:
+    url = places[contestant.store].fresh()
+    with (
+        first_job(contestant, url, PICKS) as producer,
+        Worker(contestant, "work", url, 1, PICKS) as worker,
+    ):
         worker.report()
         finish(producer, "go\n")
         waits = [wait / 1e6 for wait in worker.report()["waits"]]
@@ -150,9 +155,9 @@ def pick_up(one: Contestant, places: Places, figures: Figures) -> None:
 
 
 @contextmanager
-def first_job(one: Contestant, url: str, more: int) -> Iterator[subprocess.Popen[str]]:
-    """Enqueue a job, which makes the tables as well; more of them follow when told so."""
-    producer = one.start("pick", url, more)
+def first_job(contestant: Contestant, url: str, more: int) -> Iterator[subprocess.Popen[str]]:
+    """Enqueue a job, which creates the tables too; `more` jobs follow after a line on stdin."""
+    producer = contestant.start("pick", url, more)
     try:
         assert producer.stdout is not None
         assert producer.stdout.readline() == "enqueued\n", "the producer failed"
@@ -163,14 +168,14 @@ def first_job(one: Contestant, url: str, more: int) -> Iterator[subprocess.Popen
 
 
 def idle(all_figures: dict[Contestant, Figures]) -> None:
-    """Let all of them wait at the same time, each with a server of its own."""
+    """Let all contestants idle at the same time, each with a server of its own."""
     waiting: list[tuple[Figures, Place, Worker]] = []
     with ExitStack() as stack:
-        for one, figures in all_figures.items():
-            if one.store != "memory":
-                place = stack.enter_context(open_place(one.store))
-                with failures_noted("idle", one):
-                    waiting.append((figures, place, stack.enter_context(rest(one, place))))
+        for contestant, figures in all_figures.items():
+            if contestant.store != "memory":
+                place = stack.enter_context(open_place(contestant.store))
+                with failures_noted("idle", contestant):
+                    waiting.append((figures, place, stack.enter_context(rest(contestant, place))))
         note(f"idle: {len(waiting)} workers wait for {IDLE_SECONDS} s")
         time.sleep(QUIET_SECONDS)
         for _, place, _ in waiting:
@@ -181,11 +186,11 @@ def idle(all_figures: dict[Contestant, Figures]) -> None:
 
 
 @contextmanager
-def rest(one: Contestant, place: Place) -> Iterator[Worker]:
-    """Start a worker that has done a job and has no more."""
+def rest(contestant: Contestant, place: Place) -> Iterator[Worker]:
+    """Start a worker, let it finish one job, and leave it idle."""
     url = place.fresh()
-    with first_job(one, url, 0):
-        worker = Worker(one, "work", url, 1)
+    with first_job(contestant, url, 0):
+        worker = Worker(contestant, "work", url, 1)
     with worker:
         worker.report()
         yield worker
@@ -209,10 +214,11 @@ def drain_table(all_figures: dict[Contestant, Figures]) -> Table:
         "library", "store", "handler", "jobs", "started/s", "settled/s", "result stored",
         "round trips per job", "peak RSS MiB",
     ]]  # fmt: skip
-    for one, figures in all_figures.items():
+    for contestant, figures in all_figures.items():
         table.append([
-            one.name, one.store, one.handler, f"{number_of(one.jobs):,}", figures.median("started"),
-            figures.median("settled"), "yes" if one.keeps_results else "no",
+            contestant.name, contestant.store, contestant.handler,
+            f"{number_of(contestant.jobs):,}", figures.median("started"), figures.median("settled"),
+            "yes" if contestant.keeps_results else "no",
             figures.median("trips", ".3f"), figures.median("peak"),
         ])  # fmt: skip
     return table
@@ -220,10 +226,10 @@ def drain_table(all_figures: dict[Contestant, Figures]) -> Table:
 
 def enqueue_table(all_figures: dict[Contestant, Figures]) -> Table:
     table = [["library", "store", "one by one, jobs/s", "in bulk, jobs/s"]]
-    for one, figures in all_figures.items():
-        if one.store != "memory":
-            bulk = figures.median("in_bulk") if one.has_bulk else "no such call"
-            table.append([one.name, one.store, figures.median("one_by_one"), bulk])
+    for contestant, figures in all_figures.items():
+        if contestant.store != "memory":
+            bulk = figures.median("in_bulk") if contestant.has_bulk else "no such call"
+            table.append([contestant.name, contestant.store, figures.median("one_by_one"), bulk])
     return table
 
 
@@ -232,10 +238,11 @@ def wait_table(all_figures: dict[Contestant, Figures]) -> Table:
         "library", "store", "pick-up p50 ms", "p99 ms", "round trips a minute",
         "commands a minute", "RSS MiB",
     ]]  # fmt: skip
-    for one, figures in all_figures.items():
-        if one.store != "memory":
+    for contestant, figures in all_figures.items():
+        if contestant.store != "memory":
             table.append([
-                one.name, one.store, figures.median("p50", ",.2f"), figures.median("p99", ",.2f"),
+                contestant.name, contestant.store,
+                figures.median("p50", ",.2f"), figures.median("p99", ",.2f"),
                 figures.median("round_trips"), figures.median("commands"),
                 figures.median("resting"),
             ])  # fmt: skip
@@ -243,28 +250,28 @@ def wait_table(all_figures: dict[Contestant, Figures]) -> Table:
 
 
 @contextmanager
-def failures_noted(what: str, one: Contestant) -> Iterator[None]:
-    """Go on without a figure that could not be had."""
+def failures_noted(what: str, contestant: Contestant) -> Iterator[None]:
+    """Note a failed measurement and go on without it."""
     try:
         yield
     except (AssertionError, subprocess.TimeoutExpired) as error:
-        note(f"FAILED: {what} of {one.name} on {one.store}: {error}")
+        note(f"FAILED: {what} of {contestant.label}: {error}")
 
 
 def measure(contestants: list[Contestant]) -> dict[Contestant, Figures]:
-    all_figures = {one: Figures() for one in contestants}
+    all_figures = {contestant: Figures() for contestant in contestants}
     with ExitStack() as stack:
         places = {
             store: stack.enter_context(open_place(store))
             for store in ("redis", "postgres", "sqlite")
         }
         for round_number in range(ROUNDS):
-            for one, figures in all_figures.items():
+            for contestant, figures in all_figures.items():
                 for measurement in (drain, pick_up):
-                    with failures_noted(measurement.__name__, one):
-                        measurement(one, places, figures)
+                    with failures_noted(measurement.__name__, contestant):
+                        measurement(contestant, places, figures)
                 note(
-                    f"round {round_number + 1} of {ROUNDS}: {one.name} on {one.store}: "
+                    f"round {round_number + 1} of {ROUNDS}: {contestant.label}: "
                     f"{figures.median('started')} started/s, {figures.median('settled')} "
                     f"settled/s, {figures.median('p50', ',.2f')} ms"
                 )
@@ -274,11 +281,11 @@ def measure(contestants: list[Contestant]) -> dict[Contestant, Figures]:
 
 def main() -> None:
     begin = time.monotonic()
-    wanted = sys.argv[1:]
+    names = sys.argv[1:]
     contestants = [
-        one
-        for one in install_older_redis(CONTESTANTS)
-        if not wanted or one.name in wanted or one.store in wanted
+        contestant
+        for contestant in install_older_redis(CONTESTANTS)
+        if not names or contestant.name in names or contestant.store in names
     ]
     figures = measure(contestants)
     tables = {
@@ -289,7 +296,7 @@ def main() -> None:
     for name, table in tables.items():
         print(f"\n{name}\n{table}")
     note(f"took {time.monotonic() - begin:.0f} s")
-    if SHORT or wanted:
+    if SHORT or names:
         note("docs/benchmarks.md stays as it is: this was not the whole run")
     else:
         write({"jobs-machine": machine(f"medians of {ROUNDS} rounds."), **tables})

@@ -1,7 +1,7 @@
 """Measure locks beside their peers and write docs/benchmarks.md; run by `make bench-locks`.
 
 All contestants run in turns, several rounds each, against the same servers in the same run, so
-that what else the machine does hits all of them alike. Read the ratios, not the figures.
+that other load on the machine affects all of them alike. Read the ratios, not the figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench import contestants
-from bench.contestants import CONTESTANTS, Contestant, contestant, maybe_await
+from bench.contestants import CONTESTANTS, Contestant, contestant_at, maybe_await
 from bench.rig import (
     Table,
     as_markdown,
@@ -53,24 +53,23 @@ def uncontended(urls: Urls) -> Table:
     spans: dict[int, list[float]] = {index: [] for index in range(len(CONTESTANTS))}
     rates: dict[int, list[float]] = {index: [] for index in range(len(CONTESTANTS))}
     for round_number in range(ROUNDS):
-        for index, one in enumerate(CONTESTANTS):
-            note(f"uncontended, round {round_number + 1} of {ROUNDS}: {one.name} on {one.store}")
-            took = child(MODULE, "pairs", index, urls[one.store], SECONDS)
+        for index, contestant in enumerate(CONTESTANTS):
+            note(f"uncontended, round {round_number + 1} of {ROUNDS}: {contestant.label}")
+            took = child(MODULE, "pairs", index, urls[contestant.store], SECONDS)
             rates[index].append(len(took) / sum(took))
             spans[index] += took
     table = [["lock", "store", "calls", "pairs/s", "p50 µs", "p99 µs", "of the raw limit"]]
-    for index, one in enumerate(CONTESTANTS):
+    for index, contestant in enumerate(CONTESTANTS):
         rate = statistics.median(rates[index])
         limit = [
             statistics.median(rates[other])
             for other, raw in enumerate(CONTESTANTS)
-            if (raw.store, raw.is_async, raw.is_lock) == (one.store, one.is_async, False)
+            if (raw.store, raw.is_async, raw.is_lock)
+            == (contestant.store, contestant.is_async, False)
         ]
         table.append(
             [
-                one.name,
-                one.store,
-                "async" if one.is_async else "sync",
+                *describe(contestant),
                 f"{rate:,.0f}",
                 f"{percentile(spans[index], 50) * 1e6:,.0f}",
                 f"{percentile(spans[index], 99) * 1e6:,.0f}",
@@ -80,11 +79,11 @@ def uncontended(urls: Urls) -> Table:
     return table
 
 
-async def pairs(one: Contestant, url: str, seconds: float) -> list[float]:
-    if not one.is_async:
-        return sync_pairs(one, url, seconds)
+async def pairs(contestant: Contestant, url: str, seconds: float) -> list[float]:
+    if not contestant.is_async:
+        return sync_pairs(contestant, url, seconds)
     took = []
-    async with one.opens(url) as pair:
+    async with contestant.opens(url) as pair:
         for _ in range(50):
             await pair.release(await pair.acquire())
         end = time.perf_counter() + seconds
@@ -94,9 +93,9 @@ async def pairs(one: Contestant, url: str, seconds: float) -> list[float]:
     return took
 
 
-def sync_pairs(one: Contestant, url: str, seconds: float) -> list[float]:
+def sync_pairs(contestant: Contestant, url: str, seconds: float) -> list[float]:
     took = []
-    with one.opens(url) as pair:
+    with contestant.opens(url) as pair:
         for _ in range(50):
             pair.release(pair.acquire())
         end = time.perf_counter() + seconds
@@ -114,10 +113,10 @@ def contended(urls: Urls) -> Table:
         "lock", "store", "calls", "sections/s", "hand-over p50 ms", "p99 ms",
         "fewest..most per process", "fewest / most",
     ]]  # fmt: skip
-    for index, one in enumerate(CONTESTANTS):
-        if one.is_lock and one.store != "memory":
-            note(f"contended, {CONTENDERS} processes: {one.name} on {one.store}")
-            table.append([*describe(one), *contention(index, urls[one.store])])
+    for index, contestant in enumerate(CONTESTANTS):
+        if contestant.is_lock and contestant.store != "memory":
+            note(f"contended, {CONTENDERS} processes: {contestant.label}")
+            table.append([*describe(contestant), *contention(index, urls[contestant.store])])
     return table
 
 
@@ -125,13 +124,15 @@ def contention(index: int, url: str) -> list[str]:
     children = [
         start_child(MODULE, "contend", index, url, CONTEND_SECONDS) for _ in range(CONTENDERS)
     ]
-    for one in children:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
+    for process in children:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
     start = time.monotonic() + 0.2
-    shares = [json.loads(said) for said in finish_all(children, f"{start}\n")]
+    shares = [json.loads(output) for output in finish_all(children, f"{start}\n")]
     sections = sorted(
-        (taken, given, number) for number, share in enumerate(shares) for taken, given in share
+        (taken, released, number)
+        for number, share in enumerate(shares)
+        for taken, released in share
     )
     overlaps = sum(later[0] < earlier[1] for earlier, later in pairwise(sections))
     assert not overlaps, f"{overlaps} sections overlapped"
@@ -148,11 +149,11 @@ def contention(index: int, url: str) -> list[str]:
     ]
 
 
-async def contend(one: Contestant, url: str, seconds: float) -> list[Any]:
-    """Return when each section began and ended, by a clock that all processes share."""
+async def contend(contestant: Contestant, url: str, seconds: float) -> list[Any]:
+    """Return the start and end of each critical section, by a clock that all processes share."""
     sections: list[tuple[float, float]] = []
-    opened = one.opens(url)
-    pair = await opened.__aenter__() if one.is_async else opened.__enter__()
+    opened = contestant.opens(url)
+    pair = await opened.__aenter__() if contestant.is_async else opened.__enter__()
     await maybe_await(pair.release(await maybe_await(pair.acquire())))
     print("ready", flush=True)
     start = float(await asyncio.to_thread(sys.stdin.readline))
@@ -161,14 +162,17 @@ async def contend(one: Contestant, url: str, seconds: float) -> list[Any]:
         held = await maybe_await(pair.acquire())
         taken = time.monotonic()
         time.sleep(HOLD)  # noqa: ASYNC251 - nothing else runs in this process
-        given = time.monotonic()
+        released = time.monotonic()
         await maybe_await(pair.release(held))
-        sections.append((taken, given))
-    await opened.__aexit__(None, None, None) if one.is_async else opened.__exit__(None, None, None)
+        sections.append((taken, released))
+    if contestant.is_async:
+        await opened.__aexit__(None, None, None)
+    else:
+        opened.__exit__(None, None, None)
     return sections
 
 
-# What only semaphores and crashes show.
+# Full semaphores, and holders that crash.
 
 
 def semaphores(urls: Urls) -> Table:
@@ -182,7 +186,7 @@ def semaphores(urls: Urls) -> Table:
 
 
 async def full(url: str, limit: int) -> list[float]:
-    """Return how long "no" takes when all places are taken."""
+    """Return how long a refusal takes when all places are taken."""
     took = []
     async with Tenure(url, namespace=f"full{limit}") as app:
         semaphore = app.semaphore("gpu", limit, ttl=300)
@@ -198,11 +202,12 @@ async def full(url: str, limit: int) -> list[float]:
 
 def killed(urls: Urls) -> Table:
     table = [["lock", "store", "waiter holds it after kill -9 (ttl 2 s)"]]
-    for index, one in enumerate(CONTESTANTS):
-        if one.is_lock and one.store != "memory" and one.name in ("tenure", "redis-py Lock"):
-            note(f"killed holder: {one.name} on {one.store}")
-            table.append([f"{one.name} ({'async' if one.is_async else 'sync'})", one.store,
-                          f"{take_over(index, urls[one.store]):.2f} s"])  # fmt: skip
+    for index, contestant in enumerate(CONTESTANTS):
+        is_shared = contestant.is_lock and contestant.store != "memory"
+        if is_shared and contestant.name in ("tenure", "redis-py Lock"):
+            note(f"killed holder: {contestant.label}")
+            name, store, calls = describe(contestant)
+            table.append([f"{name} ({calls})", store, f"{take_over(index, urls[store]):.2f} s"])
     return table
 
 
@@ -224,19 +229,19 @@ def take_over(index: int, url: str) -> float:
     return took
 
 
-async def hold(one: Contestant, url: str) -> None:
-    """Take the lock, say so, and keep it until killed."""
+async def hold(contestant: Contestant, url: str) -> None:
+    """Take the lock, print "held", and keep it until killed."""
     contestants.TTL = KILLED_TTL
-    opened = one.opens(url)
-    pair = await opened.__aenter__() if one.is_async else opened.__enter__()
+    opened = contestant.opens(url)
+    pair = await opened.__aenter__() if contestant.is_async else opened.__enter__()
     held = await maybe_await(pair.acquire())
     print("held", flush=True)
     await asyncio.sleep(60)
     del held
 
 
-def describe(one: Contestant) -> list[str]:
-    return [one.name, one.store, "async" if one.is_async else "sync"]
+def describe(contestant: Contestant) -> list[str]:
+    return [contestant.name, contestant.store, "async" if contestant.is_async else "sync"]
 
 
 @contextmanager
@@ -269,10 +274,10 @@ if __name__ == "__main__":
         case []:
             main()
         case ["pairs", index, url, seconds]:
-            print(json.dumps(asyncio.run(pairs(contestant(index), url, float(seconds)))))
+            print(json.dumps(asyncio.run(pairs(contestant_at(index), url, float(seconds)))))
         case ["contend", index, url, seconds]:
-            print(json.dumps(asyncio.run(contend(contestant(index), url, float(seconds)))))
+            print(json.dumps(asyncio.run(contend(contestant_at(index), url, float(seconds)))))
         case ["hold", index, url]:
-            asyncio.run(hold(contestant(index), url))
+            asyncio.run(hold(contestant_at(index), url))
         case _:
             sys.exit("usage: python -m bench.locks")

@@ -1,4 +1,4 @@
-"""What every handler of the job benchmark does, whatever library calls it: note that it started."""
+"""Called by every handler of the job benchmark, in every library, to note that it started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def expect(*phases: int) -> None:
 
 
 def started(number: int, begun: int) -> None:
-    """Note a start: `begun` is when the call of enqueue began. Clocks agree between processes."""
+    """Note a start. `begun` is when the enqueue call began, by a clock that all processes share."""
     _seen.append((number, begun, time.monotonic_ns()))
     if _phases and len(_seen) == _phases[0]:
         _phases.pop(0)
@@ -29,7 +29,7 @@ def started(number: int, begun: int) -> None:
 
 
 def complete() -> bool:
-    """Say whether all that was expected has been reported."""
+    """Return whether all expected starts have been reported."""
     return not _phases
 
 

@@ -1,4 +1,4 @@
-"""One scenario on whichever tree is on the path; only what both trees have is used.
+"""One scenario on the tree that PYTHONPATH names; it uses only what both trees have.
 
 `recover URL JOBS`: a replica dies with so many jobs, another one recovers them.
 `burst URL TIMERS REPLICAS`: that many timers on each replica are due at one instant.
@@ -19,7 +19,7 @@ from tenure import Tenure, Tick
 from tenure.testing import Faults, FaultyStore
 
 SLICE = 200
-# So long after the instant all ticks were decided, on a machine of two cores.
+# Seconds after the instant by which all ticks are decided, on a machine with two cores.
 WINDOW = 25.0
 
 
@@ -47,13 +47,13 @@ async def recover(url: str, jobs: int) -> dict[str, Any]:
         recovered = await app.recover()
         seconds = time.perf_counter() - begin
         calls = Counter(faults.calls) - before
-    found = recovered if isinstance(recovered, int) else len(recovered)
-    assert found == jobs, f"{found} of {jobs}"
+    count = recovered if isinstance(recovered, int) else len(recovered)
+    assert count == jobs, f"{count} of {jobs}"
     return {"seconds": seconds, "calls": calls.total()}
 
 
 class Replica:
-    """An app of its own in this process, and what it asked the store for."""
+    """One app of the fleet in this process, with counts of its store calls."""
 
     def __init__(self, url: str, timers: int, late: dict[str, float]) -> None:
         self.faults = Faults()
@@ -71,7 +71,7 @@ class Replica:
 
 
 class _Counting:
-    """Counts what the store answers to ticks: to moves, to commits, and to those of a part."""
+    """Counts how the store answers ticks: moves, commits, and those sent through a part of it."""
 
     def __init__(self, store: Any, outcomes: Counter[str] | None = None) -> None:
         self._store = store
@@ -99,7 +99,7 @@ class _Counting:
 async def burst(url: str, timers: int, replicas: int) -> dict[str, Any]:
     late: dict[str, float] = {}
     fleet = [Replica(url, timers, late) for _ in range(replicas)]
-    # Not so late in a minute that the next instant comes before all have joined.
+    # Start early in a minute: all replicas have to join before the next instant.
     if (passed := time.time() % 60) > 20:
         await asyncio.sleep(60 - passed)
     async with AsyncExitStack() as stack:
@@ -110,13 +110,16 @@ async def burst(url: str, timers: int, replicas: int) -> dict[str, Any]:
         before = [Counter(replica.faults.calls) for replica in fleet]
         outcomes = [Counter(replica.answers) for replica in fleet]
         await asyncio.sleep(60 - time.time() % 60 + WINDOW)
-        calls = [Counter(one.faults.calls) - then for one, then in zip(fleet, before, strict=True)]
-        told = [one.answers - then for one, then in zip(fleet, outcomes, strict=True)]
+        calls = [
+            Counter(replica.faults.calls) - then
+            for replica, then in zip(fleet, before, strict=True)
+        ]
+        answers = [replica.answers - then for replica, then in zip(fleet, outcomes, strict=True)]
     assert len(late) == timers, f"{len(late)} of {timers} ticks ran"
     return {
         "late": sorted(late.values()),
-        "calls": max(one["commit"] + one["advance"] for one in calls),
-        "refused": max(one["stale"] + one["passed"] for one in told),
+        "calls": max(counts["commit"] + counts["advance"] for counts in calls),
+        "refused": max(counts["stale"] + counts["passed"] for counts in answers),
     }
 
 

@@ -55,8 +55,14 @@ def take_turns(trees: dict[str, Path], place: Place, role: str, *arguments: int)
 def recovery_row(store: str, reports: Pairs) -> list[str]:
     before, now = reports["before"], reports["now"]
     ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(before, now, strict=True))
-    calls = [statistics.median(one["calls"] for one in some) for some in (before, now)]
-    seconds = [statistics.median(one["seconds"] for one in some) for some in (before, now)]
+    calls = [
+        statistics.median(report["calls"] for report in reports_of_tree)
+        for reports_of_tree in (before, now)
+    ]
+    seconds = [
+        statistics.median(report["seconds"] for report in reports_of_tree)
+        for reports_of_tree in (before, now)
+    ]
     return [
         store, f"{calls[0]:.0f}", f"{calls[1]:.0f}", f"{calls[1] / calls[0]:.2f}",
         f"{seconds[0]:.2f}", f"{seconds[1]:.2f}", f"{ratio:.2f}",
@@ -65,10 +71,10 @@ def recovery_row(store: str, reports: Pairs) -> list[str]:
 
 def burst_rows(store: str, reports: Pairs) -> Table:
     rows = []
-    for name, some in reports.items():
-        late = [1000 * value for report in some for value in report["late"]]
-        calls = max(report["calls"] for report in some)
-        refusals = max(report["refused"] for report in some)
+    for name, reports_of_tree in reports.items():
+        late = [1000 * value for report in reports_of_tree for value in report["late"]]
+        calls = max(report["calls"] for report in reports_of_tree)
+        refusals = max(report["refused"] for report in reports_of_tree)
         rows.append([
             store, f"{REPLICAS[store]}", name, f"{calls}", f"{refusals}",
             f"{percentile(late, 50):.0f}", f"{percentile(late, 99):.0f}", f"{max(late):.0f}",

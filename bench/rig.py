@@ -1,4 +1,4 @@
-"""What the benchmarks share: children, progress, percentiles, tables."""
+"""Shared by the benchmarks: child processes, progress, percentiles, tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Table = list[list[str]]
 
 
 def child(module: str, *arguments: object) -> Any:
-    """Run a module to its end and return what it has printed."""
+    """Run a module to its end and return the JSON that it prints."""
     return json.loads(finish(start_child(module, *arguments)))
 
 
@@ -29,17 +29,17 @@ def start_child(
     return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
 
-def finish(process: subprocess.Popen[str], told: str = "") -> str:
-    said, _ = process.communicate(told, timeout=300)
+def finish(process: subprocess.Popen[str], text: str = "") -> str:
+    output, _ = process.communicate(text, timeout=300)
     assert process.returncode == 0, f"{process.args} ended with {process.returncode}"
-    return said
+    return output
 
 
-def finish_all(processes: list[subprocess.Popen[str]], told: str) -> list[str]:
-    """Tell all of them the same at once, then hear them out."""
+def finish_all(processes: list[subprocess.Popen[str]], text: str) -> list[str]:
+    """Send the same text to all processes at once, then return the output of each."""
     for process in processes:
         assert process.stdin is not None
-        process.stdin.write(told)
+        process.stdin.write(text)
         process.stdin.flush()
     return [finish(process) for process in processes]
 
@@ -60,7 +60,7 @@ def as_markdown(table: Table) -> str:
 
 
 def write(sections: dict[str, str]) -> None:
-    """Put the tables between their marks; the words around them stay."""
+    """Put the tables between their marks; the text around them stays."""
     path = ROOT / "docs" / "benchmarks.md"
     text = path.read_text(encoding="utf-8")
     for name, body in sections.items():

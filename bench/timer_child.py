@@ -21,13 +21,13 @@ from typing import Any
 from tenure import Tenure, Tick
 from tenure.testing import Faults, FaultyStore
 
-# Long enough to be connected, declared and joined.
+# Long enough to connect, declare timers and join.
 SETTLED_AFTER = 5.0
 SELDOM = "0 4 1 1 *"
 
 
 class Diary:
-    """What has happened since the last `begin`."""
+    """Counts since the last `begin`."""
 
     def __init__(self, calls: Callable[[], dict[str, int]] = dict) -> None:
         self._calls = calls
@@ -46,7 +46,7 @@ class Diary:
 
 
 async def measure(diary: Diary, seconds: float) -> dict[str, Any]:
-    """Return what happens in so many seconds from the instant that is told."""
+    """Read the start instant from stdin; return the counts of the seconds that follow it."""
     print("ready", flush=True)
     start = float(await asyncio.to_thread(sys.stdin.readline))
     await asyncio.sleep(max(0.0, start - time.time()))
@@ -135,9 +135,9 @@ async def cost(seconds: float) -> dict[str, Any]:
 
 
 def peak_megabytes() -> float:
-    """Return the most memory it ever had; what getrusage says was the parent's."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
+    """Return the peak memory of this process; getrusage would report the parent's."""
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def cpu_seconds() -> float:

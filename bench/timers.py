@@ -1,8 +1,8 @@
 """Measure timers and write docs/benchmarks.md; run by `make bench-timers`.
 
-Replicas are processes of their own, against servers that this run starts. APScheduler 3 runs beside
+Each replica is a process, on servers that this run starts. APScheduler 3 runs beside
 them where it does the same: in one process, without a store. BENCH_SHORT=1 tries everything for a
-moment, and leaves the document as it is.
+moment and does not change the document.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ Reports = list[dict[str, Any]]
 
 
 def tick_together(role: str, url: str, replicas: int) -> Reports:
-    """Let so many processes tick for a while, all of them counted over the same time."""
+    """Let `replicas` processes tick for a while; all of them count over the same time."""
     children = [start_child(MODULE, role, url, TIMERS, TICKING_SECONDS) for _ in range(replicas)]
-    for one in children:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "ready\n"
-    return [json.loads(said) for said in finish_all(children, f"{time.time() + 0.2}\n")]
+    for process in children:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    return [json.loads(output) for output in finish_all(children, f"{time.time() + 0.2}\n")]
 
 
 # What a tick costs.
 
 
 def trips_row(store: str, alone: Reports, together: Reports) -> list[str]:
-    """Return round trips per tick; only one replica can run a tick, so it pays for its run."""
+    """Return round trips per tick. Only the replica that runs a tick pays for the run."""
     [calls], [ran] = calls_of(alone), ticks_of(alone)
     runner = (calls["commit"] + calls["settle"]) / ran
-    commits = sum(one["commit"] for one in calls_of(together))
+    commits = sum(calls["commit"] for calls in calls_of(together))
     ticks = sum(ticks_of(together))
     others = (commits - calls["commit"] / ran * ticks) / (ticks * (REPLICAS - 1))
     rest = sum(calls.values()) - calls["commit"] - calls["settle"]
@@ -66,20 +66,20 @@ def trips_row(store: str, alone: Reports, together: Reports) -> list[str]:
 
 
 def calls_of(reports: Reports) -> list[Counter[str]]:
-    return [Counter(one["calls"]) for one in reports]
+    return [Counter(report["calls"]) for report in reports]
 
 
 def ticks_of(reports: Reports) -> list[int]:
-    return [len(one["lateness"]) for one in reports]
+    return [len(report["lateness"]) for report in reports]
 
 
 # How late ticks are.
 
 
 def lateness_row(name: str, store: str, reports: Reports) -> list[str]:
-    ran = Counter(tick for one in reports for tick in one["lateness"])
+    ran = Counter(tick for report in reports for tick in report["lateness"])
     assert max(ran.values()) == 1, f"{name} on {store} ran a tick twice"
-    late = [1000 * one for report in reports for one in report["lateness"].values()]
+    late = [1000 * lateness for report in reports for lateness in report["lateness"].values()]
     return [
         name, store, f"{len(reports)}", f"{len(ran):,}",
         f"{percentile(late, 50):.1f}", f"{percentile(late, 99):.1f}", f"{max(late):.1f}",
@@ -106,11 +106,11 @@ def ticking(places: dict[str, Place]) -> tuple[Table, Table]:
     return trips, lateness
 
 
-# What timers cost that are not due.
+# The cost of timers that are not due.
 
 
 def idle(places: dict[str, Place]) -> Table:
-    """Let all of them rest at the same time: together they take less than a core."""
+    """Let all of them idle at the same time: together they use less than one core."""
     note(f"idle timers, {IDLE_SECONDS} s")
     resting = [
         ("tenure", store, timers, start_child(MODULE, "rest", url, timers, IDLE_SECONDS))
@@ -126,8 +126,8 @@ def idle(places: dict[str, Place]) -> Table:
     return table
 
 
-def idle_row(name: str, store: str, timers: int, found: dict[str, float]) -> list[str]:
-    return [name, store, f"{timers:,}", f"{found['share']:.2%}", f"{found['peak']:.0f}"]
+def idle_row(name: str, store: str, timers: int, usage: dict[str, float]) -> list[str]:
+    return [name, store, f"{timers:,}", f"{usage['share']:.2%}", f"{usage['peak']:.0f}"]
 
 
 def main() -> None:

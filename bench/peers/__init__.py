@@ -1,7 +1,7 @@
 """The job libraries that are compared, one module each, used as their documentation shows.
 
 Every module has two functions. `producer(url)` is a context manager, async if the library is; it
-gives a `Producer`. `work(url)` runs a worker in this process until it is killed. The handler calls
+yields a `Producer`. `work(url)` runs a worker in this process until it is killed. The handler calls
 `bench.marks.started` and returns its number, so that there is a result to store.
 """
 
@@ -17,10 +17,10 @@ Arguments = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class Producer:
-    """How to enqueue: one job, and many in one call if the library has such a call."""
+    """Enqueues one job, or many in one call if the library has a bulk call."""
 
-    one: Callable[..., Any]
-    many: Callable[[list[Arguments]], Any] | None = None
+    enqueue: Callable[..., Any]
+    enqueue_many: Callable[[list[Arguments]], Any] | None = None
 
 
 def run(main: Coroutine[Any, Any, Any]) -> None:

@@ -22,10 +22,10 @@ async def job(_: Any, number: int, begun: int, text: str) -> int:  # noqa: ARG00
 async def producer(url: str) -> AsyncIterator[Producer]:
     pool = await create_pool(RedisSettings.from_dsn(url))
 
-    async def one(number: int, begun: int, text: str) -> None:
+    async def enqueue(number: int, begun: int, text: str) -> None:
         await pool.enqueue_job("job", number, begun, text)
 
-    yield Producer(one)
+    yield Producer(enqueue)
     await pool.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Dramatiq on Redis: 8 threads as it comes, but a prefetch of 1,000."""
+"""Dramatiq on Redis: 8 threads, its default, but a prefetch of 1,000."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ async def producer(url: str) -> AsyncIterator[Producer]:
     if not await queries.has_table("pgqueuer"):
         await queries.install()
 
-    async def one(*arguments: object) -> None:
+    async def enqueue(*arguments: object) -> None:
         await queries.enqueue("job", json.dumps(arguments).encode())
 
-    async def many(batch: list[Arguments]) -> None:
+    async def enqueue_many(batch: list[Arguments]) -> None:
         payloads: list[bytes | None] = [json.dumps(arguments).encode() for arguments in batch]
         await queries.enqueue(["job"] * len(batch), payloads, [0] * len(batch))
 
-    yield Producer(one, many)
+    yield Producer(enqueue, enqueue_many)
     await connection.close()
 
 

@@ -29,14 +29,16 @@ async def producer(url: str) -> AsyncIterator[Producer]:
         if not await app.check_connection_async():
             await app.schema_manager.apply_schema_async()
 
-        async def one(number: int, begun: int, text: str) -> None:
+        async def enqueue(number: int, begun: int, text: str) -> None:
             await task.defer_async(number=number, begun=begun, text=text)
 
-        async def many(batch: list[Arguments]) -> None:
+        async def enqueue_many(batch: list[Arguments]) -> None:
             names = ("number", "begun", "text")
-            await task.batch_defer_async(*(dict(zip(names, one, strict=True)) for one in batch))
+            await task.batch_defer_async(
+                *(dict(zip(names, arguments, strict=True)) for arguments in batch)
+            )
 
-        yield Producer(one, many)
+        yield Producer(enqueue, enqueue_many)
 
 
 def work(url: str) -> None:

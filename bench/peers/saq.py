@@ -25,10 +25,10 @@ async def producer(url: str) -> AsyncIterator[Producer]:
     queue = Queue.from_url(url)
     await queue.connect()
 
-    async def one(number: int, begun: int, text: str) -> None:
+    async def enqueue(number: int, begun: int, text: str) -> None:
         await queue.enqueue("job", retries=3, number=number, begun=begun, text=text)
 
-    yield Producer(one)
+    yield Producer(enqueue)
     await queue.disconnect()
 
 

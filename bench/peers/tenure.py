@@ -1,4 +1,4 @@
-"""Tenure, as it comes: 100 jobs at a time, results kept."""
+"""Tenure with its defaults: 100 jobs at a time, results kept."""
 
 from __future__ import annotations
 
