@@ -1,8 +1,8 @@
-"""The fence in your own SQL: a write that comes too late is refused.
+"""The fence in your own SQL: the database refuses a write that comes too late.
 
-A lease can be lost while a write is under way: the process was paused, the network held a packet
-back. Nobody can stop such a write, so the place it goes to has to refuse it. It keeps the
-highest fence it has seen, and takes only writes that carry at least that.
+A lease can be lost while a write is in flight: the process was paused, or the network delayed a
+packet. Nothing can stop such a write, so the database has to refuse it. The row keeps the highest
+fence that it has seen, and accepts only writes with at least that fence.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def set_balance(balance: int, fence: int) -> bool:
 async def main() -> None:
     async with app:
         async with app.lock("account:7") as slow:
-            print("slow holder computes 150 and sends it off ...")
+            print("slow holder computes 150 and sends it ...")
         async with app.lock("account:7") as quick:
             print("quick holder writes 120:", "ok" if set_balance(120, quick.fence) else "refused")
         # Only now does the first holder's write arrive.

@@ -11,7 +11,7 @@ app = Tenure()
 
 @dataclass
 class Order:
-    """What a job is about; written down by its types."""
+    """The argument of a job; it is stored as JSON, by its types."""
 
     number: int
     items: list[str]
@@ -37,9 +37,9 @@ async def main() -> None:
         packing = pack.using(unique=Unique("order:7", keep="30d"))
         job = await packing.using(tags=["today"]).enqueue(Order(7, ["tea", "cup"]))
         same = await packing.enqueue(Order(7, ["tea", "cup"]))
-        print("asked twice, one job:", job.id == same.id)
+        print("enqueued twice, one job:", job.id == same.id)
         print("items packed:", await job.result(timeout=10))
-        print("attempts:", [(one.attempt, one.outcome) for one in job.history])
+        print("attempts:", [(entry.attempt, entry.outcome) for entry in job.history])
 
         later = await pack.using(delay="300ms").enqueue(Order(8, ["pot"]))
         print("a delayed job is", later.state)

@@ -1,7 +1,7 @@
-"""A lock: one holder over all replicas.
+"""A lock: one holder across all replicas.
 
-Like every example here it runs on the store in TENURE_URL, else on a file tenure.db where you
-stand. Start it twice at once: the two processes take turns.
+Like every example here it uses the store in TENURE_URL, or else a file tenure.db in the current
+directory. Start it twice at the same time: the two processes take turns.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ async def wait_in_vain() -> None:
 
 async def main() -> None:
     async with app:
-        # Three tasks ask at once; they are served one after the other, in order of arrival.
+        # Three tasks want the lock at once. They get it one after the other, in order of arrival.
         await asyncio.gather(*(charge(worker) for worker in (1, 2, 3)))
 
-        # acquire() instead of a block, for a hold that outlives the function that took it.
+        # acquire() instead of a block, for a hold that outlives the function that acquires it.
         hold = await app.lock("invoice:42", meta={"why": "month end"}).acquire()
         async with hold:
             print("try_acquire:", await app.lock("invoice:42").try_acquire())

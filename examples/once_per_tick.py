@@ -1,8 +1,8 @@
-"""A nightly function on three replicas that runs once.
+"""A nightly function that runs once on three replicas, by hand. `app.timer` does this for you.
 
-Two things are needed. The lock keeps replicas from running it *at the same time*. But a quick
-function is over, and its lock free again, before a replica with a slower clock asks. So the run
-is noted as well, under the lock, where the function keeps its own data.
+It takes two things. The lock keeps replicas from running the function *at the same time*. But a
+quick function ends, and frees its lock, before a replica with a slower clock asks for it. So the
+function also records its run, under the lock, in its own database.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ notes.execute("CREATE TABLE last_run (name TEXT PRIMARY KEY, tick TEXT)")
 
 
 async def penalties(replica: str, tick: str) -> bool:
-    """Return whether there was anything left to do; runs under the lock."""
+    """Return whether there was work left for this tick. Runs under the lock."""
     noted = notes.execute("SELECT tick FROM last_run WHERE name = 'penalties'").fetchone()
     if noted and noted[0] >= tick:
         return False
@@ -27,11 +27,11 @@ async def penalties(replica: str, tick: str) -> bool:
 
 
 async def replica(name: str, ready: asyncio.Barrier, late: float) -> None:
-    """One replica, with the same line for 02:00 in its crontab as the others."""
+    """Run one replica; all replicas have the same 02:00 line in their crontab."""
     async with Tenure() as app:
         await ready.wait()  # 02:00
-        await asyncio.sleep(late)  # by a clock that is never quite that of the others
-        # At most one replica at a time. One that finds the lock taken does not wait for it.
+        await asyncio.sleep(late)  # its clock differs a little from the others
+        # At most one replica at a time. A replica that finds the lock taken does not wait.
         outcome = await app.with_lock(
             "cron:penalties", penalties, name, "2026-03-01 02:00", ttl=600
         )
@@ -42,7 +42,7 @@ def describe(outcome: Outcome[bool]) -> str:
     if outcome.skipped:
         return "skipped, another replica has the lock"
     if outcome.lost:
-        return "lost the lock on the way; what it wrote may stand beside another's"
+        return "lost the lock while it ran; another replica may have run at the same time"
     return "done" if outcome.value else "nothing left to do for this tick"
 
 

@@ -1,6 +1,6 @@
-"""A semaphore: at most so many holders over all replicas.
+"""A semaphore: at most `limit` holders across all replicas.
 
-Nine downloads, of which three may run at once, however many processes start this file.
+Nine downloads, of which three run at once, however many processes start this file.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ most = 0
 
 
 async def download(number: int) -> None:
-    global running, most  # noqa: PLW0603 - an example may count like this
+    global running, most  # noqa: PLW0603 - simple counters for an example
     async with app.semaphore("downloads", limit=3, ttl=30):
         running += 1
         most = max(most, running)

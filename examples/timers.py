@@ -6,7 +6,7 @@ from tenure import Tenure, Tick
 
 
 def replica(name: str) -> Tenure:
-    """One process of a service: the same declarations, an app of its own."""
+    """Return the app of one replica. All replicas have the same declarations."""
     app = Tenure()
 
     @app.timer(every="1s")
@@ -17,7 +17,7 @@ def replica(name: str) -> Tenure:
     async def report(kind: str) -> str:
         return f"a {kind} report"
 
-    # A job per tick, as durable as every job; the timer's runs are gone with their replica.
+    # One durable job per tick. A run of a timer, in contrast, ends with its replica.
     app.schedule(report, cron="0 6 * * 1", tz="Europe/Berlin", args=("weekly",), name="weekly")
     return app
 
@@ -30,10 +30,10 @@ async def main() -> None:
 
 
 async def operate(app: Tenure) -> None:
-    """Do what an operator does with `tenure timers`; any process may."""
+    """Do what an operator does with `tenure timers`. Any process can do it."""
     sweep = app.timer_handle("sweep")
     info, history = await sweep.info(), await sweep.history()
-    ran = sum(one.outcome == "succeeded" for one in history)
+    ran = sum(record.outcome == "succeeded" for record in history)
     print(f"sweep: {info.rule}, next at {info.next:%H:%M:%S}, {ran} runs so far")
 
     await sweep.pause(reason="a migration", until="1h")
@@ -41,11 +41,11 @@ async def operate(app: Tenure) -> None:
     [newest] = await sweep.history(1)
     print("while paused:", newest.outcome, newest.reason)
     job = await sweep.trigger()
-    print("a trigger runs all the same:", (await job.wait(timeout=10)).state)
+    print("a trigger runs in spite of the pause:", (await job.wait(timeout=10)).state)
     await sweep.resume()
 
     job = await app.timer_handle("weekly").trigger()
-    print("the report of the schedule:", (await job.wait(timeout=10)).state)
+    print("the job of the schedule:", (await job.wait(timeout=10)).state)
 
 
 asyncio.run(main())

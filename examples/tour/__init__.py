@@ -1,7 +1,7 @@
 """The parts of the tour.
 
-`service` starts the example service, and `visiting`, `outliving` and `chiming` are the acts on it;
-`fleet` starts replicas that take orders, `replica` is one, and `locking` has the acts on them.
-`processes` is what both kinds share, `tied` ends them with the tour; `screen` draws, `verdict`
-judges.
+`service` starts the example service; `http_steps`, `recovery_step` and `timer_step` use it. `fleet`
+starts replicas that take orders; `replica` is such a process, and `lock_steps` gives the orders.
+`processes` is shared by `service` and `fleet`, and `tied` ends a process with the tour. `screen`
+prints, `verdict` collects the results.
 """

@@ -1,4 +1,4 @@
-"""The replicas that take orders: real processes, and everything they told."""
+"""The replicas that take orders: real processes, and the facts that they report."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ NAMES = ("node-1", "node-2", "node-3")
 
 @dataclass(frozen=True)
 class Fact:
-    """Something a replica told: what happened, and when on the clock of the machine."""
+    """A report of a replica: what happened, and when by the monotonic clock of the machine."""
 
     replica: str
     what: str
@@ -32,7 +32,7 @@ class Fact:
 
 
 class Fleet(Processes):
-    """Gives orders to replicas, and collects what they tell."""
+    """Gives orders to replicas and collects their reports."""
 
     def __init__(self, program: Path, folder: Path, draw: Callable[[str], None]) -> None:
         super().__init__(draw)
@@ -65,22 +65,24 @@ class Fleet(Processes):
                 name, sys.executable, str(self._program), "replica", name, str(self._folder)
             )
         await self.until(
-            lambda: self.told("ready", since=before, times=len(names)), "they start", within=40
+            lambda: self.facts_of("ready", since=before, times=len(names)),
+            "the replicas to start",
+            within=40,
         )
 
     def order(self, name: str, order: str, **details: float) -> None:
         self._write(name, json.dumps({"order": order, **details}) + "\n")
 
     async def freeze(self, name: str) -> float:
-        """SIGSTOP, at a moment when the replica is not in the middle of a transaction.
+        """Stop a replica with SIGSTOP, outside of any SQLite transaction.
 
-        There it would hold SQLite's own lock, and everybody would wait for the thaw. Return when
-        it was frozen: after a thaw in between, it may have renewed its lease.
+        In a transaction it would hold SQLite's own lock and block all others until the thaw.
+        Return the time of the last stop: after a thaw in between it may have renewed its lease.
         """
         while True:
             self._signal(name, signal.SIGSTOP)
             frozen_at = time.monotonic()
-            while not stands_still(self.pid(name)):  # noqa: ASYNC110 - nothing tells
+            while not stands_still(self.pid(name)):  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.01)
             if all(is_free(file) for file in self._folder.glob("*.db")):
                 return frozen_at
@@ -90,14 +92,14 @@ class Fleet(Processes):
     def thaw(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
 
-    def told(
+    def facts_of(
         self, what: str, by: str | None = None, since: int = 0, *, times: int = 1
     ) -> list[Fact]:
-        """Return the matching facts once there are at least `times` of them, else nothing."""
-        found = [
+        """Return the matching facts once there are at least `times` of them, else an empty list."""
+        facts = [
             fact for fact in self.facts[since:] if fact.what == what and by in (None, fact.replica)
         ]
-        return found if len(found) >= times else []
+        return facts if len(facts) >= times else []
 
     async def until_in_line(self, key: str, names: Iterable[str], within: float = 30.0) -> None:
         """Wait until the store shows exactly these replicas waiting for a lock, in this order."""
@@ -107,12 +109,14 @@ class Fleet(Processes):
             if [lease.meta["replica"] for lease in leases if lease.waiting] == list(names):
                 return
             if time.monotonic() > deadline:
-                raise Broken(f"within {within:g} s {', '.join(names)} did not wait for {key!r}")
+                raise Broken(
+                    f"{', '.join(names)} did not join the line for {key!r} in {within:g} s"
+                )
             await asyncio.sleep(0.02)
 
 
 def stands_still(pid: int) -> bool:
-    """Return whether a process has been stopped: on a busy machine that comes after the signal."""
+    """Return whether a process has stopped, which may be a moment after the signal."""
     try:
         states = [
             thread.read_text().rpartition(")")[2].split()[0]
@@ -120,12 +124,12 @@ def stands_still(pid: int) -> bool:
         ]
     except OSError:  # a thread has ended
         return False
-    # Without /proc, as on macOS, there is nothing to look at.
+    # Without /proc, as on macOS, the list is empty and the process counts as stopped.
     return set(states) <= {"T"}
 
 
 def is_free(file: Path) -> bool:
-    """Return whether nothing is reading from an SQLite file or writing to it."""
+    """Return whether no transaction is open on an SQLite file."""
     with closing(sqlite3.connect(file, timeout=0.2)) as db:
         try:
             db.execute("BEGIN EXCLUSIVE")

@@ -1,4 +1,4 @@
-"""Real processes: started, listened to, and ended, however the tour ends."""
+"""Starts real processes, reads their output, and ends them however the tour ends."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ class Processes:
         self._news = asyncio.Event()
 
     def hear(self, name: str, line: str) -> None:
-        """Take in a line that a process has written."""
+        """Handle a line that a process has printed."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:
@@ -49,7 +49,7 @@ class Processes:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **(env or {})},
-            # A group of its own, so that Ctrl-C reaches the tour alone, which then ends it.
+            # A group of its own: Ctrl-C then reaches only the tour, which ends the process.
             process_group=0 if os.name == "posix" else None,
         )
         self._listeners.append(asyncio.create_task(self._listen(name, process)))
@@ -58,7 +58,7 @@ class Processes:
         return self._processes[name].pid
 
     def kill(self, name: str) -> None:
-        """SIGKILL: no farewell, nothing is given back."""
+        """Kill with SIGKILL: the process cannot release anything."""
         self._killed.add(name)
         with suppress(ProcessLookupError):
             self._processes[name].kill()
@@ -71,18 +71,18 @@ class Processes:
         within: float = 30.0,
         progress: Callable[[], str] | None = None,
     ) -> T:
-        """Return what the condition returns once it is true; raise Broken if it takes too long."""
+        """Return the result of the condition once it is true; raise Broken after `within` s."""
         deadline = time.monotonic() + within
-        while not (found := condition()):
+        while not (result := condition()):
             if time.monotonic() > deadline:
-                raise Broken(f"within {within:g} s it did not happen that {what}")
+                raise Broken(f"waited {within:g} s in vain for {what}")
             if progress is not None:
                 self._draw(progress())
             self._check_alive()
             self._news.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), 0.05)
-        return found
+        return result
 
     def _signal(self, name: str, number: int) -> None:
         self._processes[name].send_signal(number)

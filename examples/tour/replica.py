@@ -1,6 +1,7 @@
-"""One replica of the tour: a process that takes orders on stdin and tells on stdout what it does.
+"""One replica of the tour: a process that takes orders on stdin and reports on stdout.
 
-Each is one line of JSON. When its input ends it stops, so it never outlives the tour.
+An order and a report are one line of JSON each. The process stops when its input ends, so it never
+outlives the tour.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ def store_url(folder: Path) -> str:
 
 
 class Counter:
-    """A number in a file. Adding to it is a read, a pause for thought, and a write."""
+    """A number in a file. An increment is a read, a pause and a write."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "counter.txt"
@@ -45,10 +46,10 @@ class Counter:
 
 
 class Page:
-    """A row that refuses writes older than the newest it has seen: a fenced sink.
+    """A row that refuses writes with an older fence than the newest it has seen.
 
-    It records each write in the same transaction. The record is what happened, in order. What a
-    replica tells about its writes may arrive much later.
+    It records each write in the same transaction, so the record has the true order. The reports
+    of a replica about its writes may arrive much later.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +77,7 @@ class Page:
             return accepted
 
     def stale_writes(self) -> list[bool]:
-        """Return, for each write that came after one with a higher fence, if it was accepted."""
+        """Return whether the page accepted each write that came after one with a higher fence."""
         with closing(sqlite3.connect(self._file)) as db:
             rows = db.execute(
                 "SELECT accepted FROM writes AS late WHERE EXISTS "
@@ -86,7 +87,7 @@ class Page:
 
 
 class Replica:
-    """Carries out orders, one after the other. Each order is a method of this class."""
+    """Carries out orders one after the other. Each order is a method of this class."""
 
     def __init__(self, name: str, folder: Path, app: Tenure) -> None:
         self._name = name
@@ -98,21 +99,21 @@ class Replica:
         self.orders: asyncio.Queue[dict[str, object]] = asyncio.Queue()
 
     async def serve(self) -> None:
-        self.tell("ready")
+        self.report("ready")
         while True:
             order = await self.orders.get()
             await getattr(self, str(order.pop("order")))(**order)
-            self.tell("done")
+            self.report("done")
 
-    def tell(self, what: str, *, fence: int = 0, text: str = "") -> None:
-        # time.monotonic is one clock for all processes of a machine.
+    def report(self, what: str, *, fence: int = 0, text: str = "") -> None:
+        # All processes of a machine share the clock time.monotonic.
         fact = {"what": what, "at": time.monotonic(), "fence": fence, "text": text}
         print(json.dumps(fact), flush=True)
 
     async def count_unlocked(self, times: int) -> None:
         for _ in range(times):
             await self._counter.add_one()
-            self.tell("out")
+            self.report("out")
 
     async def count(self, times: int) -> None:
         for _ in range(times):
@@ -125,37 +126,37 @@ class Replica:
                 await asyncio.sleep(0.25)
 
     async def publish(self, seconds: float) -> None:
-        """Write to the page under a lock, several times, and once more after losing it."""
+        """Write to the page under a lock several times, and once more after the lock is lost."""
         try:
             async with self._inside(self._app.lock("publish", ttl=TTL, meta=self._meta)) as hold:
                 await self._write_for(seconds, hold)
         except LeaseLost as loss:
-            self.tell("lost", fence=loss.fence, text=loss.reason)
-            # Stands for a write that was on its way before anybody could stop it.
+            self.report("lost", fence=loss.fence, text=loss.reason)
+            # Stands for a write that was already in flight when the lock was lost.
             accepted = self._page.write(f"{self._name}, much too late", loss.fence)
-            self.tell("wrote" if accepted else "refused", fence=loss.fence)
+            self.report("wrote" if accepted else "refused", fence=loss.fence)
 
     async def _write_for(self, seconds: float, hold: Hold) -> None:
         end = time.monotonic() + seconds
         try:
             while time.monotonic() < end:
                 accepted = self._page.write(f"{self._name} was here", hold.fence)
-                self.tell("wrote" if accepted else "refused", fence=hold.fence)
+                self.report("wrote" if accepted else "refused", fence=hold.fence)
                 await asyncio.sleep(0.25)
         except asyncio.CancelledError:
-            self.tell("cancelled", fence=hold.fence)
+            self.report("cancelled", fence=hold.fence)
             raise
 
     @asynccontextmanager
     async def _inside(self, lock: Semaphore) -> AsyncIterator[Hold]:
         async with lock as hold:
-            self.tell("in", fence=hold.fence)
+            self.report("in", fence=hold.fence)
             yield hold
-            self.tell("out", fence=hold.fence)
+            self.report("out", fence=hold.fence)
 
 
 async def main(name: str, folder: Path) -> None:
-    logging.getLogger("tenure").setLevel(logging.ERROR)  # the tour tells of the loss itself
+    logging.getLogger("tenure").setLevel(logging.ERROR)  # the tour reports the loss itself
     async with Tenure(store_url(folder)) as app:
         replica = Replica(name, folder, app)
         serving = asyncio.ensure_future(replica.serve())
@@ -166,7 +167,7 @@ async def main(name: str, folder: Path) -> None:
 
 
 def _listen(orders: asyncio.Queue[dict[str, object]], serving: asyncio.Task[None]) -> None:
-    """Pass on what stands on stdin, from a thread: not every system can read it without one."""
+    """Read orders from stdin in a thread: not every system can read stdin asynchronously."""
     loop = asyncio.get_running_loop()
 
     def read() -> None:

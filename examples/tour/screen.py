@@ -1,4 +1,4 @@
-"""What the tour draws: plain lines; on a terminal with colour and one line that moves."""
+"""Prints the tour: plain lines; on a terminal also colour and a progress line."""
 
 import os
 import re
@@ -16,10 +16,10 @@ ESCAPE = re.compile(r"(\033\[[\d;]*m)")
 
 
 class Screen:
-    """A terminal gets colour and a line that is drawn anew; a pipe gets that line each second."""
+    """Redraws the progress line on a terminal; prints it once a second to a pipe."""
 
     def __init__(self) -> None:
-        sys.stdout.reconfigure(errors="replace")  # whatever else it cannot show is a "?", no error
+        sys.stdout.reconfigure(errors="replace")  # print "?" for other characters it cannot encode
         self.signs = SIGNS if can_show("".join(SIGNS.values())) else ASCII_SIGNS
         self._terminal = sys.stdout.isatty()
         self._colour = self._terminal and not os.environ.get("NO_COLOR")
@@ -40,12 +40,12 @@ class Screen:
         self.line(f"\n{self.paint(text, 'bold')}")
 
     def say(self, text: str) -> None:
-        """Explain, before or after something happens."""
+        """Print an explanation."""
         self.line(self.paint(f"  {text}", "dim"))
 
-    def told(self, name: str, text: str) -> None:
-        """Show what became of one replica."""
-        self.line(f"    {self.paint(name, name)}  {text}")
+    def report(self, name: str, text: str) -> None:
+        """Print what happens to one process."""
+        self.line(f"    {self.paint(name, name)}{' ' * (10 - len(name))}{text}")
 
     def bar(self, part: float, width: int) -> str:
         return (self.signs["full"] * round(width * part)).ljust(width, self.signs["empty"])
@@ -55,11 +55,11 @@ class Screen:
         self.line(f"  {self.paint(good, 'good') if kept else self.paint(bad, 'bad')} {text}")
 
     def move(self, text: str) -> None:
-        """Draw `text` in place of the last moving line."""
+        """Print `text` in place of the last progress line."""
         now = time.monotonic()
         if self._terminal and text != self._moving:
             width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
-            # Too long a line would wrap, and could not be wiped.
+            # A longer line would wrap, and could not be erased.
             print(f"\r\033[K{cut(f'    {text}', width - 1)}", end="", flush=True)
             self._moving = text
         elif not self._terminal and now - self._moved_at >= 1:
@@ -74,7 +74,7 @@ class Screen:
             self.line("  " + "  ".join(cells).rstrip())
 
     def leave(self) -> None:
-        """End the moving line where it stands, so that what comes next starts on its own line."""
+        """End the progress line, so that the next output starts on a line of its own."""
         if self._moving:
             print(flush=True)
             self._moving = ""
@@ -89,11 +89,11 @@ def can_show(text: str) -> bool:
 
 
 def cut(text: str, width: int) -> str:
-    """Return the part of a text that is `width` characters wide; escapes take no room."""
+    """Return the first `width` visible characters of a text; escapes do not count."""
     parts = []
     for part in ESCAPE.split(text):
         if ESCAPE.match(part):
-            parts.append(part)  # also those behind the cut: one of them ends the colour
+            parts.append(part)  # also those behind the cut: one of them resets the colour
         else:
             parts.append(part[:width])
             width -= len(parts[-1])

@@ -1,4 +1,4 @@
-"""The example service in the tour: two APIs and three workers, and what stands in their logs."""
+"""The example service in the tour: two APIs, three workers, and their logs."""
 
 import re
 import sys
@@ -22,7 +22,7 @@ A_DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Logged:
-    """A line of a log."""
+    """A log line of one process."""
 
     process: str
     at: float
@@ -31,7 +31,7 @@ class Logged:
 
 
 class Service(Processes):
-    """Runs examples/reports, as several processes on one SQLite file."""
+    """Runs examples/reports as several processes on one SQLite file."""
 
     def __init__(self, folder: Path, screen: Screen) -> None:
         super().__init__(screen.move)
@@ -42,56 +42,56 @@ class Service(Processes):
         self._began = seconds_of_day(f"{datetime.now().astimezone():%H:%M:%S.%f}")
 
     async def start(self, *names: str) -> None:
-        """Start some of the processes, and wait until they serve or work."""
+        """Start these processes and wait until they serve or work."""
         before = len(self.log)
         environment = {
             "TENURE_URL": self._url,
-            "TENURE_REPLICA_TTL": str(TTL),  # so that nobody waits long for a dead one's jobs
+            "TENURE_REPLICA_TTL": str(TTL),  # short, so that lost jobs run again soon
             "REPORTS_WORKER": "no",
             "REPORTS_DIGEST": "* * * * * *",  # each second
             "REPORTS_RATES": "1s",
         }
         for name in names:
             role = ("serve", "--port", "0") if name in APIS else ("worker",)
-            # Without the folder of TIED among those that imports are looked for in.
+            # -P: the folder of TIED must not be on the import path.
             program = (sys.executable, "-P", str(TIED), str(REPORTS))
             await self.spawn(name, *program, *role, env=environment)
         await self.until(
             lambda: len(self._started(before)) == len(names),
-            "they start",
+            "the processes to start",
             within=40,
             progress=lambda: self._show_start(len(self._started(before)), len(names)),
         )
 
     def _started(self, since: int) -> set[str]:
-        return {line.process for line in self.found(STARTED, since)}
+        return {line.process for line in self.lines(STARTED, since)}
 
-    def _show_start(self, there: int, of: int) -> str:
-        text = f"{self._screen.bar(there / of, 10)} {there} of {of} processes have started"
+    def _show_start(self, started: int, of: int) -> str:
+        text = f"{self._screen.bar(started / of, 10)} {started} of {of} processes have started"
         return self._screen.paint(text, "dim")
 
     def hear(self, name: str, line: str) -> None:
         if served := re.search(r"served on (http://\S+)", line):
             self._urls[name] = served[1]
-        if found := LINE.fullmatch(line):
-            self.log.append(Logged(name, self._since(seconds_of_day(found[1])), found[2]))
+        if match := LINE.fullmatch(line):
+            self.log.append(Logged(name, self._since(seconds_of_day(match[1])), match[2]))
 
     def url(self, name: str) -> str:
         return self._urls[name]
 
     def app(self) -> Tenure:
-        """Return an app on the store of the service, not open yet."""
+        """Return an app on the store of the service; the caller opens it."""
         return Tenure(self._url)
 
-    def found(self, pattern: re.Pattern[str], since: int = 0) -> list[Logged]:
-        """Return the lines of all logs that begin with a pattern or have it inside."""
+    def lines(self, pattern: re.Pattern[str], since: int = 0) -> list[Logged]:
+        """Return the lines of all logs that contain a pattern."""
         return [line for line in self.log[since:] if pattern.search(line.text)]
 
     def now(self) -> float:
         return self._since(seconds_of_day(f"{datetime.now().astimezone():%H:%M:%S.%f}"))
 
     def _since(self, second: float) -> float:
-        return (second - self._began) % A_DAY  # also if midnight is in between
+        return (second - self._began) % A_DAY  # correct across midnight
 
 
 def seconds_of_day(text: str) -> float:

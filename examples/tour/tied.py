@@ -1,6 +1,6 @@
-"""Run a program that ends when its input does: python tied.py PROGRAM [ARGUMENTS].
+"""Run a program that ends when its stdin is closed: python tied.py PROGRAM [ARGUMENTS].
 
-So it never outlives the tour, not even one that is killed.
+So the program ends with the tour, even if the tour is killed.
 """
 
 import os

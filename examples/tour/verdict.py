@@ -1,10 +1,10 @@
-"""What the acts came to."""
+"""Collects the results of the tour."""
 
 from tour.screen import Screen
 
 
 class Verdict:
-    """Collects what was promised and what was seen."""
+    """Prints each check, and a table of what was measured and promised at the end."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -16,12 +16,12 @@ class Verdict:
         self._screen.judge(text, kept=kept)
 
     def note(self, what: str, seen: str, promised: str) -> None:
-        """Keep a line for the table at the end."""
+        """Add a row to the table at the end."""
         self._results.append((what, seen, promised))
 
     def sum_up(self) -> None:
         screen = self._screen
-        screen.title("What was seen")
-        screen.table(("", "seen", "promised"), self._results)
+        screen.title("Results")
+        screen.table(("", "measured", "promised"), self._results)
         verdict = "a promise was BROKEN, see above" if self.broken else "every promise was kept"
         screen.line(f"\n  {screen.paint(verdict, 'bad' if self.broken else 'good')}")

@@ -62,7 +62,7 @@ def test_lock(tmp_path: Path, url: str | None):
 @pytest.mark.parametrize("url", [None, "memory://"])
 def test_jobs(tmp_path: Path, url: str | None):
     out = run("jobs.py", tmp_path, url=url)
-    assert "asked twice, one job: True" in out
+    assert "enqueued twice, one job: True" in out
     assert "items packed: 2" in out
     assert "attempts: [(1, 'retry'), (2, 'succeeded')]" in out
     assert "later: succeeded" in out
@@ -97,8 +97,8 @@ def test_timers(tmp_path: Path, url: str | None):
     assert len(ticks) == len(set(ticks)) >= 2
     assert re.search(r"^sweep: every 1 s, next at \d\d:\d\d:\d\d, \d+ run", out, re.MULTILINE)
     assert "while paused: skipped paused\n" in out
-    assert "a trigger runs all the same: succeeded\n" in out
-    assert "the report of the schedule: succeeded\n" in out
+    assert "a trigger runs in spite of the pause: succeeded\n" in out
+    assert "the job of the schedule: succeeded\n" in out
 
 
 @pytest.mark.parametrize("url", [None, "memory://"])
@@ -116,11 +116,11 @@ def test_the_tour_keeps_its_promises(tmp_path: Path):
     assert "BROKEN" not in out
     assert "\033" not in out  # no colour where there is no terminal
     assert out.count("✓") == 29
-    assert re.search(r"jobs of 10 posts with one key +1 ", out)
-    assert re.search(r"reports done, whole +12 ", out)
-    assert re.search(r"runs of a tick, at most +1 ", out)
+    assert re.search(r"jobs of 10 requests with one key +1 ", out)
+    assert re.search(r"reports completed +12 ", out)
+    assert re.search(r"runs per tick, at most +1 ", out)
     assert not re.search(r"(?<!\d)1 ticks|\d +running", out)
-    assert re.search(r"stale writes under a lost lock refused +(\d) of \1 ", out)
+    assert re.search(r"stale writes refused +(\d) of \1 ", out)
     assert max(map(len, out.splitlines())) <= 80
     assert list(tmp_path.iterdir()) == []
 
@@ -217,7 +217,7 @@ def running(told: str) -> list[int]:
 def test_a_tour_that_nobody_reads_on_ends_quietly(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
         told = ""
-        while "work." not in told:  # the first act has begun
+        while "work." not in told:  # the first step has begun
             told += process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
@@ -255,7 +255,7 @@ def test_the_tour_in_a_narrow_terminal_until_ctrl_c(tmp_path: Path, encoding: st
     with begun(tmp_path, slave, encoding) as process:
         os.close(slave)
         seen = b""
-        while b" prog" not in seen:  # "progress", cut: the first act is under way
+        while b" prog" not in seen:  # "progress", cut: the first step is running
             seen += os.read(master, 65536)
         process.send_signal(signal.SIGINT)
         with suppress(OSError):  # how Linux says that the other end is closed

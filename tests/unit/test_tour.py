@@ -26,7 +26,7 @@ class TickingService:
     def __init__(self, ticks: int) -> None:
         self._ticks = ticks
 
-    def found(self, pattern: re.Pattern[str]) -> list[SimpleNamespace]:
+    def lines(self, pattern: re.Pattern[str]) -> list[SimpleNamespace]:
         texts = [f"digest of 12:00:{second:02}" for second in range(self._ticks)]
         self._ticks += 1
         return [
@@ -45,55 +45,55 @@ def test_ticks_that_are_shown_and_judged_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    screen, verdict, chiming = parts_of_the_tour(monkeypatch, "screen", "verdict", "chiming")
+    screen, verdict, timer_step = parts_of_the_tour(monkeypatch, "screen", "verdict", "timer_step")
     drawing = screen.Screen()
-    act = chiming.Chiming(TickingService(ticks), drawing, verdict.Verdict(drawing))
-    act.tell("worker-1", killed_at=0.0, returns_at=1.0)
+    step = timer_step.TimerStep(TickingService(ticks), drawing, verdict.Verdict(drawing))
+    step.show("worker-1", killed_at=0.0, restarted_at=1.0)
     out = capsys.readouterr().out
     assert out.startswith(f"  {said}")
-    assert f"no tick runs twice: {ticks} ticks, 0 of them twice" in out
+    assert f"no tick ran twice: {ticks} ticks, 0 of them twice" in out
 
 
 def late_holder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[Any, Any, Any]:
-    """Return the act, its page and its verdict after a holder has slept through its lease.
+    """Return the steps, their page and its verdict after a holder has slept through its lease.
 
     It was frozen between its first write and the message about it, so that all of its messages
     arrive after the thaw.
     """
-    screen, verdicts, fleets, locking = parts_of_the_tour(
-        monkeypatch, "screen", "verdict", "fleet", "locking"
+    screen, verdicts, fleets, lock_steps = parts_of_the_tour(
+        monkeypatch, "screen", "verdict", "fleet", "lock_steps"
     )
     drawing = screen.Screen()
     verdict = verdicts.Verdict(drawing)
     fleet = fleets.Fleet(EXAMPLES / "tour.py", folder, drawing.move)
-    act = locking.Locking(fleet, drawing, verdict, folder)
-    page = locking.Page(folder)
+    steps = lock_steps.LockSteps(fleet, drawing, verdict, folder)
+    page = lock_steps.Page(folder)
     assert page.write("node-2 was here", 1)
     assert page.write("node-3 was here", 2)
     fleet.facts += [
         fleets.Fact("node-2", what, 0.0, 1, "it could not be renewed in time")
         for what in ("wrote", "cancelled", "lost", "refused", "done")
     ]
-    return act, page, verdict
+    return steps, page, verdict
 
 
 async def test_a_write_before_the_freeze_that_is_told_after_the_thaw_is_not_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    act, page, verdict = late_holder(monkeypatch, tmp_path)
+    steps, page, verdict = late_holder(monkeypatch, tmp_path)
     assert not page.write("node-2, much too late", 1)
-    await act.judge_late("node-2", 0)
+    await steps.judge_late("node-2", 0)
     assert not verdict.broken
 
 
 async def test_a_late_write_that_the_page_took_breaks_a_promise(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    act, page, verdict = late_holder(monkeypatch, tmp_path)
+    steps, page, verdict = late_holder(monkeypatch, tmp_path)
     with closing(sqlite3.connect(tmp_path / "page.db")) as db, db:
         db.execute("UPDATE page SET fence = 0")  # as a page without a fence would do
     assert page.write("node-2, much too late", 1)
-    await act.judge_late("node-2", 0)
+    await steps.judge_late("node-2", 0)
     assert verdict.broken
 
 
@@ -124,9 +124,9 @@ async def test_a_late_write_that_the_page_took_breaks_a_promise(
 def test_runs_at_once_are_counted_by_what_happened(
     logged: list[tuple[str, float, str]], most: int, monkeypatch: pytest.MonkeyPatch
 ):
-    service, chiming = parts_of_the_tour(monkeypatch, "service", "chiming")
+    service, timer_step = parts_of_the_tour(monkeypatch, "service", "timer_step")
     lines = [service.Logged(process, at, f"rates: {what}") for process, at, what in logged]
-    assert chiming.most_at_once(lines, "worker-1", killed_at=5.5, returns_at=7.0) == most
+    assert timer_step.most_at_once(lines, "worker-1", killed_at=5.5, restarted_at=7.0) == most
 
 
 WRITER = """
@@ -160,7 +160,7 @@ async def test_a_replica_is_frozen_outside_of_its_transactions_also_if_the_signa
     file = tmp_path / "page.db"
     async with LateFleet(EXAMPLES / "tour.py", tmp_path, str) as fleet:
         await fleet.spawn("writer", sys.executable, "-c", WRITER, str(file))
-        await fleet.until(lambda: fleet.told("ready"), "it starts")
+        await fleet.until(lambda: fleet.facts_of("ready"), "the writer to start")
         for _ in range(5):
             await fleet.freeze("writer")
             assert fleets.stands_still(fleet.pid("writer"))
