@@ -21,7 +21,7 @@ async def test_a_free_place_is_granted(place: Place):
     assert await place.holder() == "ann"
 
 
-async def test_a_taken_place_is_refused_to_everybody_else(place: Place, clock: ManualClock):
+async def test_a_taken_place_is_refused_to_all_other_holders(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     clock.shift(12)
 
@@ -52,7 +52,7 @@ async def test_a_repeat_gets_the_same_lease_with_its_full_ttl(place: Place, cloc
     assert await place.holder() == "ann"
 
 
-async def test_a_repeat_goes_by_its_own_ttl(place: Place, clock: ManualClock):
+async def test_a_repeat_uses_its_own_ttl(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     again = await place.take("ann", ttl=10)
     assert (again.ttl, again.expires_in) == (10, pytest.approx(10))
@@ -105,7 +105,7 @@ async def test_a_place_is_free_at_the_very_instant_its_lease_ends(place: Place, 
     assert await place.holder() == "ben"
 
 
-async def test_keys_have_nothing_to_do_with_each_other(store: Store):
+async def test_keys_are_independent_of_each_other(store: Store):
     await take(store, "one", "ann")
     await take(store, "two", "ann")
     await take(store, "three", "ben")
@@ -142,7 +142,7 @@ async def test_meta_comes_back_unchanged(store: Store, meta: dict[str, str]):
 
 
 @pytest.mark.parametrize("ttl", [0.25, 1.1, 0.333_333, 1.000_001, 86_400.0 * 365 * 10])
-async def test_a_ttl_is_kept_to_the_microsecond(store: Store, clock: ManualClock, ttl: float):
+async def test_a_ttl_is_exact_to_the_microsecond(store: Store, clock: ManualClock, ttl: float):
     lease = await take(store, "key", "ann", ttl=ttl)
     assert (lease.ttl, lease.expires_in) == (pytest.approx(ttl), pytest.approx(ttl))
     clock.shift(ttl - MOMENT)

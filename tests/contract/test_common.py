@@ -58,7 +58,7 @@ async def open_and_take(store: Store) -> None:
 # Python complains of transports over which their loop was closed, and is right.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_store_whose_loop_is_closed_is_left_and_its_leases_stay(world: World, store: Store):
+async def test_closing_the_event_loop_of_a_store_leaves_its_leases(world: World, store: Store):
     other = world.unopened()
     await asyncio.to_thread(asyncio.run, open_and_take(other))
     other.abandon()
@@ -71,7 +71,7 @@ async def test_a_store_whose_loop_is_closed_is_left_and_its_leases_stay(world: W
 
 
 @pytest.mark.parametrize("call", NEED_OPEN.values(), ids=NEED_OPEN)
-async def test_a_store_that_is_not_open_says_so(world: World, call: Call):
+async def test_a_store_that_is_not_open_raises_an_error(world: World, call: Call):
     store = world.unopened()
     with pytest.raises(StoreError):
         await call(store)
@@ -97,7 +97,7 @@ async def test_opening_twice_is_harmless(world: World):
     assert await holders(store, "key") == ["ann"]
 
 
-async def test_a_closed_store_may_be_opened_again(world: World):
+async def test_a_closed_store_can_be_opened_again(world: World):
     store = await world.store()
     await take(store, "key", "ann")
     await store.close()
@@ -113,7 +113,7 @@ async def test_leases_outlive_the_store_object_that_took_them(world: World):
     assert await renew(yours, lease) == [True]
 
 
-async def test_many_may_open_an_empty_place_at_once(blank_world: World):
+async def test_many_stores_can_open_an_empty_database_at_once(blank_world: World):
     stores = await asyncio.gather(*(blank_world.store() for _ in range(8)))
     answers = await asyncio.gather(
         *(ask(store, "key", f"h{number}", limit=3) for number, store in enumerate(stores))
@@ -123,7 +123,9 @@ async def test_many_may_open_an_empty_place_at_once(blank_world: World):
     assert len({answer.lease.fence for answer in granted}) == 3
 
 
-async def test_checking_finds_a_place_that_was_opened_before_in_order(blank_world: World):
+async def test_checking_finds_nothing_wrong_with_a_database_that_was_opened_before(
+    blank_world: World,
+):
     await blank_world.store()
     store = blank_world.unopened()
     await store.open("check")
@@ -133,7 +135,7 @@ async def test_checking_finds_a_place_that_was_opened_before_in_order(blank_worl
         await store.close()
 
 
-async def test_checking_an_empty_place_changes_nothing(blank_world: World):
+async def test_checking_an_empty_database_changes_nothing(blank_world: World):
     """Where a format has to be made first, "check" refuses, and goes on refusing."""
     outcomes = []
     for _ in range(2):
@@ -152,7 +154,7 @@ async def test_checking_an_empty_place_changes_nothing(blank_world: World):
 # What a store says about itself.
 
 
-async def test_a_store_knows_its_place(world: World, store: Store):
+async def test_a_store_reports_its_namespace_clock_and_url(world: World, store: Store):
     assert store.namespace == world.namespace
     assert store.clock is world.clock
     assert urlsplit(store.url).scheme == urlsplit(world.url).scheme
@@ -171,7 +173,7 @@ async def test_a_store_never_shows_its_password(world: World):
     assert str(parts.port) in store.url
 
 
-async def test_a_store_knows_what_it_can_do(world: World, store: Store):
+async def test_a_store_reports_its_capabilities(world: World, store: Store):
     traits = store.traits
     assert isinstance(traits, Traits)
     assert isinstance(traits.grade, Grade)
@@ -209,7 +211,7 @@ async def test_a_fence_carries_the_time_of_the_stores_clock(real_world: World):
 # Clones.
 
 
-async def test_a_clone_is_a_second_unopened_way_into_the_same_world(world: World, store: Store):
+async def test_a_clone_is_a_closed_store_object_on_the_same_database(world: World, store: Store):
     lease = await take(store, "key", "ann")
     clone = store.clone()
     assert (clone.url, clone.namespace) == (store.url, store.namespace)
@@ -224,7 +226,7 @@ async def test_a_clone_is_a_second_unopened_way_into_the_same_world(world: World
     assert await holders(store, "key") == ["ann"]
 
 
-async def test_a_clone_need_not_look_at_the_format_again(store: Store):
+async def test_a_clone_does_not_check_the_format_again(store: Store):
     clone = store.clone()
     await clone.open("skip")
     try:
@@ -301,7 +303,7 @@ async def test_a_store_serves_many_callers_at_once(store: Store):
 # What cannot work.
 
 
-async def test_a_place_that_cannot_be_reached_is_reported_as_such(world: World):
+async def test_a_server_that_cannot_be_reached_is_reported_as_unavailable(world: World):
     urls = {
         "redis": ("redis://127.0.0.1:1/0", StoreUnavailable),
         "postgres": ("postgresql://tenure@127.0.0.1:1/tenure", StoreUnavailable),
@@ -393,7 +395,7 @@ async def test_a_release_never_overtakes_the_cancelled_acquire_that_it_undoes(
     await cancel_everywhere(lambda: ask(store, "key", "ben", waiting=waiting), check)
 
 
-async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(store: Store):
+async def test_the_effect_of_a_cancelled_call_is_decided_before_the_next_call(store: Store):
     lease = await take(store, "key", "ann")
 
     async def check() -> None:
@@ -489,7 +491,7 @@ async def test_a_cancelled_watcher_leaves_no_watch_behind(real_world: World):
 # Incarnations.
 
 
-async def test_all_stores_of_a_place_know_the_same_incarnation(world: World):
+async def test_all_store_objects_of_a_database_report_the_same_incarnation(world: World):
     first, second = await world.store(), await world.store()
     clone = first.clone()
     await clone.open("skip")
@@ -503,7 +505,7 @@ async def test_all_stores_of_a_place_know_the_same_incarnation(world: World):
         await clone.close()
 
 
-async def test_the_incarnation_stays_while_everything_is_released(store: Store):
+async def test_the_incarnation_stays_when_everything_is_released(store: Store):
     before = (await store.ping()).incarnation
     lease = await take(store, "key", "ann")
     await store.leases.release([lease])

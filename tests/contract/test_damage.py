@@ -25,7 +25,7 @@ from tests.contract.schedule_calls import (
 from tests.rig.lookups import stranded
 
 
-async def test_what_is_sound_is_not_called_damaged(store: Store):
+async def test_sound_records_are_not_reported_as_damaged(store: Store):
     await take(store, "lock", "ann")
     await ask(store, "lock", "ben", waiting=30)
     await take(store, "pool", "ann", limit=3)
@@ -69,7 +69,7 @@ JUNK = {
 
 
 @pytest.mark.parametrize("junk", JUNK.values(), ids=JUNK)
-async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
+async def test_a_timer_with_an_unreadable_standing_starts_over_and_is_reported(
     store: Store, clock: ManualClock, junk: str
 ):
     await join(store, "ann", ttl=1000)
@@ -93,7 +93,7 @@ async def test_a_timer_whose_standing_cannot_be_read_begins_anew_and_is_told(
 
 
 @pytest.mark.parametrize("junk", ["{", "null", '{"definition":{},"digests":[]}'])
-async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
+async def test_a_timer_with_an_unreadable_charter_continues_and_is_reported(
     store: Store, clock: ManualClock, junk: str
 ):
     await register(store)
@@ -113,9 +113,7 @@ async def test_a_timer_whose_charter_cannot_be_read_goes_on_and_is_told(
     assert (await tick(store, clock.wall() + SECOND, due=0)).outcome == "done"
 
 
-async def test_a_timer_that_was_renamed_from_one_that_cannot_be_read_begins_anew(
-    store: Store, clock: ManualClock
-):
+async def test_a_timer_renamed_from_an_unreadable_one_starts_over(store: Store, clock: ManualClock):
     await register(store, "old")
     record = await commit_calls.look_at(store, "old")
     await commit_calls.rewrite(store, record, standing="junk")

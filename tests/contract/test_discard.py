@@ -21,11 +21,11 @@ async def test_all_leases_and_the_line_are_gone(store: Store, limit: int):
     assert newer.fence > max(lease.fence for lease in leases)
 
 
-async def test_nothing_to_remove(store: Store):
+async def test_discarding_an_unused_key_removes_nothing(store: Store):
     assert not await store.leases.discard("key")
 
 
-async def test_a_key_that_was_removed_has_room_for_all(store: Store):
+async def test_a_discarded_key_has_all_its_places_free(store: Store):
     for holder in ("ann", "ben"):
         await take(store, "key", holder, limit=2)
     assert await store.leases.discard("key")

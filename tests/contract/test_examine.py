@@ -3,20 +3,20 @@
 REACH = {"process": "process", "host": "host", "fleet": "machines"}
 
 
-async def test_it_names_grade_and_scope(store):
+async def test_an_examination_names_grade_and_scope(store):
     findings = {finding.subject: finding for finding in await store.examine()}
     assert findings["grade"].detail.startswith(store.traits.grade.name)
     assert REACH[store.traits.scope] in findings["scope"].detail
 
 
-async def test_whatever_is_not_well_comes_with_advice(store):
+async def test_every_finding_that_is_not_ok_comes_with_advice(store):
     for finding in await store.examine():
         assert finding.level in ("ok", "note", "warning", "error")
         assert finding.detail
         assert finding.advice or finding.level == "ok"
 
 
-async def test_it_changes_nothing(store):
+async def test_an_examination_changes_nothing(store):
     before = await store.leases.find()
     await store.examine()
     assert await store.leases.find() == before

@@ -42,12 +42,12 @@ async def guard(store: Store, connection: object, lease: Lease) -> bool:
     return run_sync(held) if own.blocks else await held
 
 
-async def test_something_that_is_no_connection_is_refused(store: Store):
+async def test_an_object_that_is_no_connection_is_refused(store: Store):
     with pytest.raises(ConfigError, match="guard"):
         store.within(object(), "guard()")
 
 
-async def test_only_stores_with_transactions_ask_for_a_connection(store: Store):
+async def test_only_stores_with_transactions_need_a_connection(store: Store):
     complaint = "Pass a" if store.traits.transactional else "no transactions"
     with pytest.raises(ConfigError, match=complaint):
         store.within(object(), "guard()")

@@ -22,7 +22,7 @@ from tests.contract.worlds import World
 
 
 @pytest.mark.parametrize("delay", [0.0, 60.0], ids=["due", "not due"])
-async def test_what_waits_is_cancelled_at_once(store: Store, clock: ManualClock, delay: float):
+async def test_a_waiting_job_is_cancelled_at_once(store: Store, clock: ManualClock, delay: float):
     await insert(store, new(1, delay=delay))
     before = await look(store)
     clock.shift(1)
@@ -37,7 +37,7 @@ async def test_what_waits_is_cancelled_at_once(store: Store, clock: ManualClock,
     assert await claim_ids(store) == []
 
 
-async def test_what_runs_is_requested_to_end(store: Store, clock: ManualClock):
+async def test_a_running_job_is_asked_to_stop(store: Store, clock: ManualClock):
     before = await start_one(store)
     clock.shift(1)
     assert await store.jobs.cancel([id_of(1)], reason="enough") == ["requested"]
@@ -58,7 +58,7 @@ async def test_a_second_request_keeps_the_first_reason(store: Store):
     assert await look(store) == before
 
 
-async def test_a_first_request_without_a_reason_is_one_too(store: Store):
+async def test_a_first_request_without_a_reason_counts_too(store: Store):
     await start_one(store)
     await store.jobs.cancel([id_of(1)])
     await store.jobs.cancel([id_of(1)], reason="second")
@@ -67,7 +67,7 @@ async def test_a_first_request_without_a_reason_is_one_too(store: Store):
 
 
 @pytest.mark.parametrize("state", sorted(FINISHED))
-async def test_what_has_finished_is_left_as_it_is(
+async def test_cancelling_a_finished_job_changes_nothing(
     store: Store, clock: ManualClock, state: JobState
 ):
     before = await bring(store, state, retention=100)
@@ -76,7 +76,7 @@ async def test_what_has_finished_is_left_as_it_is(
     assert await look(store) == before
 
 
-async def test_what_is_not_there_cannot_be_cancelled(store: Store):
+async def test_cancelling_an_unknown_job_is_answered_with_none(store: Store):
     assert await store.jobs.cancel([id_of(1)]) == [None]
     assert await states(store, 1) == [None]
     assert await store.jobs.cancel([]) == []
@@ -100,7 +100,7 @@ async def test_a_cancelled_job_is_kept_for_its_retention(store: Store, clock: Ma
     assert await prune_jobs(store) == 1
 
 
-async def test_every_id_of_a_call_has_its_own_answer(store: Store):
+async def test_every_id_of_a_call_gets_its_own_answer(store: Store):
     await bring(store, "running", 1)
     await bring(store, "succeeded", 2, retention=100)
     await bring(store, "waiting", 3)
@@ -130,7 +130,9 @@ async def test_a_cancel_ends_with_the_attempt_it_was_for(store: Store):
 
 @pytest.mark.parametrize("reason", ["", "enough"])
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled", "retry", "handed back"])
-async def test_nobody_is_told_to_end_what_has_ended(store: Store, outcome: str, reason: str):
+async def test_a_beat_does_not_deliver_cancels_of_attempts_that_have_ended(
+    store: Store, outcome: str, reason: str
+):
     job = await start_one(store)
     await store.jobs.cancel([id_of(1)], reason=reason)
     await settle(store, job, outcome)
@@ -139,7 +141,7 @@ async def test_nobody_is_told_to_end_what_has_ended(store: Store, outcome: str, 
     assert (beat.cancels, beat.held) == ([], 0)
 
 
-async def test_one_store_object_cancels_what_runs_on_another(world: World):
+async def test_one_store_object_cancels_jobs_that_run_on_another(world: World):
     here, there = await world.store(), await world.store()
     await start_one(here)
     assert await there.jobs.cancel([id_of(1)]) == ["requested"]

@@ -65,7 +65,7 @@ async def test_a_claimed_job_is_not_claimed_again(store: Store):
     assert await claim_ids(store, "ann") == []
 
 
-async def test_no_more_than_asked_for(store: Store):
+async def test_a_claim_returns_no_more_than_its_limit(store: Store):
     await insert(store, *(new(number) for number in range(5)))
     assert await claim_ids(store, limit=2) == [id_of(0), id_of(1)]
     assert await claim_ids(store, limit=1) == [id_of(2)]
@@ -130,7 +130,7 @@ async def test_priority_goes_before_due_time(store: Store, clock: ManualClock):
     assert await claim_ids(store) == [id_of(2), id_of(1)]
 
 
-async def test_who_is_due_earlier_comes_first(store: Store, clock: ManualClock):
+async def test_jobs_that_are_due_earlier_come_first(store: Store, clock: ManualClock):
     now = clock.wall()
     await insert(store, *(new(number, at=now - number * 1000) for number in range(5)))
     assert await claim_ids(store) == [id_of(number) for number in (4, 3, 2, 1, 0)]
@@ -236,7 +236,7 @@ async def test_an_instant_that_has_passed_is_due(store: Store, clock: ManualCloc
     assert await claim_ids(store) == [id_of(2), id_of(1)]
 
 
-async def test_jobs_of_the_future_do_not_stand_in_the_way(store: Store):
+async def test_delayed_jobs_do_not_block_jobs_that_are_due(store: Store):
     await insert(store, *(new(number, priority=0, delay=60) for number in range(100)))
     await insert(store, new(100, priority=9))
     assert await claim_ids(store, limit=5) == [id_of(100)]
@@ -280,7 +280,9 @@ async def test_due_times_go_by_the_clock_of_the_store(real_world: World):
 # When the next one is due.
 
 
-async def test_a_claim_that_got_less_says_when_the_next_is_due(store: Store, clock: ManualClock):
+async def test_a_claim_below_its_limit_reports_when_the_next_job_is_due(
+    store: Store, clock: ManualClock
+):
     await insert(
         store,
         new(1),
@@ -298,19 +300,19 @@ async def test_a_claim_that_got_less_says_when_the_next_is_due(store: Store, clo
     assert answer.next_in == pytest.approx(5, abs=0.001)
 
 
-async def test_a_claim_that_got_all_it_asked_for_says_nothing_of_the_next(store: Store):
+async def test_a_claim_that_reached_its_limit_reports_no_next_due_time(store: Store):
     await insert(store, new(1), new(2), new(3, delay=10))
     answer = await store.jobs.claim("ann", 1, ["default"], 2)
     assert answer is not None
     assert (len(answer.jobs), answer.next_in) == (2, None)
 
 
-async def test_where_nothing_waits_there_is_no_next(store: Store):
+async def test_an_empty_queue_has_no_next_due_time(store: Store):
     await start_one(store)
     assert await store.jobs.claim("ann", 10**6, ["default"], 5) == Claimed([], None)
 
 
-async def test_the_next_is_never_said_to_be_later_than_it_is(store: Store, clock: ManualClock):
+async def test_the_next_due_time_is_never_reported_too_late(store: Store, clock: ManualClock):
     await insert(store, new(1, delay=0.000_4), new(2, delay=7.000_9))
     for claim_no, left in ((1, 0.000_4), (2, 7.000_5)):
         answer = await store.jobs.claim("ann", claim_no, ["default"], 5)
@@ -341,7 +343,7 @@ async def test_a_pause_ends_by_itself(store: Store, clock: ManualClock):
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_a_pause_without_an_end_has_none(store: Store, clock: ManualClock):
+async def test_a_pause_without_a_duration_never_ends_by_itself(store: Store, clock: ManualClock):
     await insert(store, new(1))
     await store.jobs.pause("default")
     clock.shift(9 * DAY)
@@ -393,14 +395,14 @@ async def test_a_queue_is_waited_for_again_when_its_pause_has_ended(
     assert resumed.next_in == pytest.approx(40)
 
 
-async def test_a_pause_takes_inserts_and_does_not_touch_what_runs(store: Store):
+async def test_a_paused_queue_accepts_inserts_and_keeps_its_running_jobs(store: Store):
     job = await start_one(store)
     await store.jobs.pause("default")
     await insert(store, new(2))
     assert await settle(store, job, "succeeded") == "settled"
 
 
-async def test_resuming_what_is_not_paused_is_harmless(store: Store):
+async def test_resuming_a_queue_that_is_not_paused_is_harmless(store: Store):
     await store.jobs.pause("default", seconds=0)
     await insert(store, new(1))
     assert await claim_ids(store) == [id_of(1)]
@@ -409,7 +411,7 @@ async def test_resuming_what_is_not_paused_is_harmless(store: Store):
 # The number of a claim.
 
 
-async def test_a_repeat_returns_what_that_claim_got(store: Store, clock: ManualClock):
+async def test_a_repeated_claim_returns_the_jobs_of_the_first(store: Store, clock: ManualClock):
     await insert(store, *(new(number) for number in range(5)))
     first = await store.jobs.claim("ann", 1, ["default"], 3)
     assert first is not None
@@ -420,7 +422,7 @@ async def test_a_repeat_returns_what_that_claim_got(store: Store, clock: ManualC
     assert await states(store, 3, 4) == ["waiting"] * 2
 
 
-async def test_a_repeat_claims_nothing_new_even_if_the_first_got_nothing(store: Store):
+async def test_a_repeated_claim_claims_nothing_new_even_if_the_first_was_empty(store: Store):
     assert await store.jobs.claim("ann", 1, ["default"], 3) == Claimed([])
     await insert(store, new(1))
     again = await store.jobs.claim("ann", 1, ["default"], 3)
@@ -430,7 +432,7 @@ async def test_a_repeat_claims_nothing_new_even_if_the_first_got_nothing(store: 
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_a_repeat_returns_only_what_still_runs(store: Store):
+async def test_a_repeated_claim_returns_only_jobs_that_still_run(store: Store):
     await insert(store, *(new(number) for number in range(4)))
     first = await store.jobs.claim("ann", 1, ["default"], 4)
     assert first is not None
@@ -441,7 +443,7 @@ async def test_a_repeat_returns_only_what_still_runs(store: Store):
     assert sorted(job.id for job in again.jobs) == [id_of(2), id_of(3)]
 
 
-async def test_a_repeat_does_not_return_what_another_claim_got_since(store: Store):
+async def test_a_repeated_claim_does_not_return_the_jobs_of_a_later_claim(store: Store):
     await join(store, "ben")
     await insert(store, new(1))
     first = await store.jobs.claim("ann", 1, ["default"], 1)
@@ -497,7 +499,7 @@ async def test_an_id_that_joins_anew_after_an_empty_claim_begins_anew(store: Sto
     assert [job.id for job in answer.jobs] == [id_of(1)]
 
 
-async def test_numbers_of_two_replicas_have_nothing_to_do_with_each_other(store: Store):
+async def test_claim_numbers_of_two_replicas_are_independent(store: Store):
     await join(store, "ben")
     await insert(store, new(1), new(2))
     for replica, number in (("ann", 5), ("ben", 1)):
@@ -519,13 +521,13 @@ async def test_an_id_that_joins_anew_begins_anew(store: Store):
 # Who may claim.
 
 
-async def test_who_is_not_known_is_told_so(store: Store):
+async def test_an_unknown_replica_gets_none_from_a_claim(store: Store):
     await insert(store, new(1))
     assert await store.jobs.claim("nobody", 1, ["default"], 1) is None
     assert await states(store, 1) == ["waiting"]
 
 
-async def test_who_has_left_is_told_so(store: Store):
+async def test_a_replica_that_has_left_gets_none_from_a_claim(store: Store):
     await insert(store, new(1))
     await leave(store, "ann")
     assert await store.jobs.claim("ann", 1, ["default"], 1) is None
@@ -562,7 +564,7 @@ async def test_a_replica_claims_until_it_expires(store: Store, clock: ManualCloc
     assert await claim_ids(store, "ben") == [id_of(1)]
 
 
-async def test_a_replica_that_is_being_recovered_is_told_so(store: Store, clock: ManualClock):
+async def test_a_replica_under_recovery_gets_none_from_a_claim(store: Store, clock: ManualClock):
     await start(store, new(1), new(2), replica="ben")
     clock.shift(TTL)
     assert len(await recover(store, delays=AT_ONCE, grace=0, limit=1)) == 1
@@ -608,7 +610,7 @@ async def test_without_a_timeout_there_is_no_deadline(store: Store, clock: Manua
     assert await recover(store, delays=AT_ONCE, grace=0) == []
 
 
-async def test_a_claim_tells_when_the_next_job_is_due(store: Store, clock: ManualClock):
+async def test_a_claim_reports_when_the_next_job_is_due(store: Store, clock: ManualClock):
     await join(store, "ann", ttl=1000)
 
     async def next_in(limit: int = 5) -> tuple[list[str], float | None]:

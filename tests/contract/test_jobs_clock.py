@@ -36,7 +36,7 @@ async def beat(store: Store, replica: str = "ann", **details) -> Beat:
 # Beats tell how the clock goes by which replicas expire.
 
 
-async def test_beats_tell_how_much_time_has_passed(store: Store, clock: ManualClock):
+async def test_beats_report_how_much_time_has_passed(store: Store, clock: ManualClock):
     await join(store, "ann", "ben")
     before = (await beat(store)).now
     clock.shift(7.5)
@@ -59,7 +59,7 @@ async def test_a_step_that_ends_records_shows_in_the_beats(store: Store, clock: 
 # Recovery goes by the time of a beat.
 
 
-async def test_what_had_not_expired_by_a_beat_is_left_alone_after_a_step_ahead(
+async def test_after_a_step_ahead_replicas_that_had_not_expired_by_a_beat_are_left_alone(
     store: Store, clock: ManualClock
 ):
     await start_one(store, replica="ben")
@@ -73,7 +73,7 @@ async def test_what_had_not_expired_by_a_beat_is_left_alone_after_a_step_ahead(
     assert ben.held == 1
 
 
-async def test_what_had_expired_by_a_beat_is_recovered_whatever_the_clock_does(
+async def test_replicas_that_had_expired_by_a_beat_are_recovered_whatever_the_clock_does(
     store: Store, clock: ManualClock
 ):
     await start_one(store, replica="ben")
@@ -168,7 +168,7 @@ async def test_a_job_that_was_due_at_once_still_is_after_a_step_back(
     assert await claim_ids(store, queues=["default", "other"]) == [id_of(2), id_of(1), id_of(3)]
 
 
-async def test_a_worker_that_joins_after_a_step_back_gets_it_as_well(
+async def test_a_worker_that_joins_after_a_step_back_gets_jobs_that_were_due_before(
     store: Store, clock: ManualClock
 ):
     await insert(store, new(1))
@@ -177,7 +177,9 @@ async def test_a_worker_that_joins_after_a_step_back_gets_it_as_well(
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_delayed_jobs_do_not_hide_it(store: Store, clock: ManualClock):
+async def test_delayed_jobs_do_not_hide_a_job_that_is_due_after_a_step_back(
+    store: Store, clock: ManualClock
+):
     """They stand before it in the queue: due earlier, and not yet."""
     await join(store, "ann")
     clock.step(-HOUR)
@@ -205,7 +207,7 @@ async def test_after_a_step_back_jobs_are_served_in_the_order_they_had(
 
 
 @pytest.mark.parametrize("outcome", ["handed back", "retry"])
-async def test_what_was_given_back_without_a_delay_is_due_after_a_step_back(
+async def test_a_job_handed_back_before_a_step_back_stays_due(
     store: Store, clock: ManualClock, outcome: str
 ):
     job = await start_one(store)
@@ -214,7 +216,7 @@ async def test_what_was_given_back_without_a_delay_is_due_after_a_step_back(
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_what_is_given_back_after_a_step_back_is_due(store: Store, clock: ManualClock):
+async def test_a_job_handed_back_after_a_step_back_is_due(store: Store, clock: ManualClock):
     """It keeps its due time, which is in the future by now."""
     (handed, lost, buried, left) = [
         await start_one(store, number, replica=replica)
@@ -232,21 +234,25 @@ async def test_what_is_given_back_after_a_step_back_is_due(store: Store, clock: 
     assert (await look(store)).due == handed.due
 
 
-async def test_what_is_requeued_is_due_after_a_step_back(store: Store, clock: ManualClock):
+async def test_a_job_requeued_before_a_step_back_stays_due(store: Store, clock: ManualClock):
     await bring(store, "failed")
     await store.jobs.requeue([id_of(1)])
     clock.step(-HOUR)
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_such_a_job_counts_as_due_now(store: Store, clock: ManualClock):
+async def test_a_job_that_was_due_before_a_step_back_counts_as_due_now(
+    store: Store, clock: ManualClock
+):
     await insert(store, new(1), new(2, delay=60))
     clock.step(-HOUR)
     (counts,) = await store.jobs.counts()
     assert (counts.waiting, counts.oldest) == (2, 0)
 
 
-async def test_it_can_be_cancelled(store: Store, clock: ManualClock):
+async def test_a_job_that_was_due_before_a_step_back_can_be_cancelled(
+    store: Store, clock: ManualClock
+):
     await join(store, "ann")
     await insert(store, new(1), new(2), new(3, delay=5))
     clock.step(-HOUR)
@@ -258,7 +264,7 @@ async def test_it_can_be_cancelled(store: Store, clock: ManualClock):
 # Pauses begin anew.
 
 
-async def test_a_pause_begins_anew_with_the_first_beat_after_a_step_back(
+async def test_a_pause_before_a_retry_begins_anew_with_the_first_beat_after_a_step_back(
     store: Store, clock: ManualClock
 ):
     for number, how in enumerate(["retry", "handed back"], 1):
@@ -285,7 +291,7 @@ async def test_a_pause_begins_anew_with_the_first_beat_after_a_step_back(
         assert await claim_ids(store) == [id_of(number)]
 
 
-async def test_it_begins_anew_once(store: Store, clock: ManualClock):
+async def test_a_pause_begins_anew_only_once(store: Store, clock: ManualClock):
     await join(store, "ann")
     await insert(store, new(1, delay=10))
     clock.step(-HOUR)
@@ -301,7 +307,7 @@ async def test_it_begins_anew_once(store: Store, clock: ManualClock):
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_beats_tell_that_more_pauses_have_to_begin_anew(store: Store, clock: ManualClock):
+async def test_beats_report_that_more_pauses_have_to_begin_anew(store: Store, clock: ManualClock):
     """A beat takes a part of them: nobody else is served meanwhile."""
     await join(store, "ann")
     for first in range(0, 2 * RESTARTS_MAX + 10, 200):
@@ -346,7 +352,7 @@ async def test_a_pause_that_began_before_the_step_goes_on(store: Store, clock: M
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_an_instant_stays_where_it_is(store: Store, clock: ManualClock):
+async def test_a_fixed_instant_does_not_move_with_the_clock(store: Store, clock: ManualClock):
     await join(store, "ann")
     at = clock.wall() + 600_000_000
     await insert(store, new(1, at=at))
@@ -359,7 +365,7 @@ async def test_an_instant_stays_where_it_is(store: Store, clock: ManualClock):
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_a_step_back_while_nobody_works_makes_a_pause_no_longer(
+async def test_a_step_back_while_no_worker_runs_does_not_lengthen_a_pause(
     store: Store, clock: ManualClock
 ):
     await insert(store, new(1, delay=10))

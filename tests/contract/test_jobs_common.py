@@ -53,7 +53,7 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_store_that_is_not_open_says_so(world: World, name: str):
+async def test_a_store_that_is_not_open_raises_an_error(world: World, name: str):
     store = world.unopened()
     with pytest.raises(StoreError):
         await CALLS[name](store)
@@ -74,7 +74,7 @@ async def test_closing_leaves_jobs_and_replicas_as_they_are(world: World):
     assert await settle(other, job, "succeeded") == "settled"
 
 
-async def test_a_clone_is_a_second_way_into_the_same_jobs(store: Store):
+async def test_a_clone_is_a_second_store_object_on_the_same_jobs(store: Store):
     job = await start_one(store)
     clone = store.clone()
     await clone.open("skip")
@@ -131,7 +131,7 @@ async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: 
     await cancel_everywhere(lambda: CALLS[name](store), check)
 
 
-async def test_what_a_cancelled_call_did_is_decided_before_the_next_call(
+async def test_the_effect_of_a_cancelled_call_is_decided_before_the_next_call(
     store: Store, clock: ManualClock
 ):
     async def work() -> None:

@@ -44,7 +44,7 @@ async def test_an_unfinished_job_stays(store: Store, state: JobState):
     assert [job.id for job in (await store.jobs.find(tag="a")).jobs] == [id_of(1)]
 
 
-async def test_its_unique_key_is_free_at_once(store: Store):
+async def test_the_unique_key_of_a_deleted_job_is_free_at_once(store: Store):
     await bring(store, "succeeded", unique=KEPT)
     [answer] = await store.jobs.insert([new(2, unique=KEPT)])
     assert answer.outcome == "existing"
@@ -53,7 +53,7 @@ async def test_its_unique_key_is_free_at_once(store: Store):
     assert (answer.outcome, answer.id) == ("created", id_of(2))
 
 
-async def test_a_key_that_another_job_has_by_now_stays_taken(store: Store):
+async def test_a_key_that_another_job_has_taken_since_stays_taken(store: Store):
     key = Unique(key="key", digest="d")
     await bring(store, "succeeded", unique=key)
     await insert(store, new(2, unique=key))
@@ -72,11 +72,11 @@ async def test_each_of_a_batch_gets_its_own_answer(store: Store):
     assert await settle(store, second, "succeeded") == "settled"
 
 
-async def test_nothing_to_delete(store: Store):
+async def test_deleting_without_ids_changes_nothing(store: Store):
     assert await store.jobs.delete([]) == []
 
 
-async def test_as_many_as_a_call_may_name(store: Store):
+async def test_a_full_batch_is_deleted_in_one_call(store: Store):
     jobs = await start(store, *(new(number) for number in range(1, BATCH_MAX + 1)))
     for job in jobs:
         assert await settle(store, job, "succeeded") == "settled"
@@ -94,7 +94,7 @@ async def test_an_id_that_was_deleted_can_be_used_again(store: Store, clock: Man
     assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_a_late_settlement_of_a_deleted_job_is_lost(store: Store):
+async def test_a_late_settlement_of_a_deleted_job_is_answered_as_lost(store: Store):
     (job,) = await start(store, new(1))
     await settle(store, job, "failed")
     assert await store.jobs.delete([job.id]) == ["deleted"]

@@ -86,7 +86,7 @@ async def test_a_fence_grows_with_every_claim_and_every_return(
 
 
 @ways_back
-async def test_what_names_an_old_fence_changes_nothing(store: Store, clock: ManualClock, way):
+async def test_a_call_with_an_old_fence_changes_nothing(store: Store, clock: ManualClock, way):
     await insert(store, new(1, retention=HOUR))
     old = await claimed(store)
     await way(store, clock)

@@ -39,7 +39,7 @@ def key(name: str = "key", **details) -> Unique:
     return Unique(key=name, **details)
 
 
-async def test_an_inserted_job_is_there_as_it_was_given(store: Store, clock: ManualClock):
+async def test_an_inserted_job_is_stored_unchanged(store: Store, clock: ManualClock):
     job = NewJob(
         id=id_of(1),
         task="mail.send",
@@ -158,7 +158,7 @@ async def test_a_full_batch_is_stored_whole_or_not_at_all(store: Store):
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_a_repeat_changes_nothing_whatever_became_of_the_job(
+async def test_a_repeated_insert_changes_nothing_in_any_state_of_the_job(
     store: Store, clock: ManualClock, state: JobState
 ):
     before = await bring(store, state, retention=100, unique=key())
@@ -346,7 +346,7 @@ async def test_the_end_of_an_earlier_job_does_not_free_the_key_of_a_later_one(
     assert await store.jobs.insert([new(3, unique=key())]) == [Inserted("existing", id_of(2))]
 
 
-async def test_what_one_store_object_inserts_another_sees(world: World):
+async def test_a_job_inserted_through_one_store_object_is_seen_by_another(world: World):
     here, there = await world.store(), await world.store()
     await insert(here, new(1, unique=key()))
     assert (await look(there)).state == "waiting"

@@ -57,14 +57,16 @@ async def test_a_key_stays_for_the_retention_of_a_job_that_ended_late(
     await stays_until_retention_ends(store, clock, 30)
 
 
-async def test_it_stays_when_a_waiting_job_is_cancelled(store: Store, clock: ManualClock):
+async def test_a_key_stays_when_a_waiting_job_is_cancelled(store: Store, clock: ManualClock):
     await insert(store, new(1, retention=30, unique=KEY))
     clock.shift(1000)
     assert await store.jobs.cancel([id_of(1)]) == ["cancelled"]
     await stays_until_retention_ends(store, clock, 30)
 
 
-async def test_it_stays_when_a_job_is_cancelled_on_its_way_back(store: Store, clock: ManualClock):
+async def test_a_key_stays_when_a_job_is_cancelled_on_its_way_back(
+    store: Store, clock: ManualClock
+):
     job = await start_one(store, retention=30, unique=KEY)
     await store.jobs.cancel([id_of(1)])
     clock.shift(1000)
@@ -73,7 +75,7 @@ async def test_it_stays_when_a_job_is_cancelled_on_its_way_back(store: Store, cl
     await stays_until_retention_ends(store, clock, 30)
 
 
-async def test_it_stays_when_a_job_was_lost_for_good(store: Store, clock: ManualClock):
+async def test_a_key_stays_when_a_job_is_lost_for_good(store: Store, clock: ManualClock):
     await start_one(store, retention=30, unique=KEY)
     clock.shift(1000)
     (lost,) = await recover_all(store, delays=())
@@ -81,7 +83,7 @@ async def test_it_stays_when_a_job_was_lost_for_good(store: Store, clock: Manual
     await stays_until_retention_ends(store, clock, 30)
 
 
-async def test_it_stays_when_a_job_is_past_its_deadline(store: Store, clock: ManualClock):
+async def test_a_key_stays_when_a_job_is_past_its_deadline(store: Store, clock: ManualClock):
     await start_one(store, retention=30, timeout=5, unique=KEY)
     for _ in range(100):
         clock.shift(TTL - 1)
@@ -91,7 +93,7 @@ async def test_it_stays_when_a_job_is_past_its_deadline(store: Store, clock: Man
     await stays_until_retention_ends(store, clock, 30)
 
 
-async def test_it_stays_when_a_replica_is_buried(store: Store, clock: ManualClock):
+async def test_a_key_stays_when_the_replica_of_its_job_is_buried(store: Store, clock: ManualClock):
     await start_one(store, retention=30, unique=KEY)
     clock.shift(1000)
     (lost,) = await bury(store, "ann", [id_of(1)], delays=())
@@ -112,7 +114,7 @@ async def test_without_a_retention_a_late_end_frees_the_key(store: Store, clock:
 
 
 @pytest.mark.parametrize("unique", [Unique(key="key", with_job=True), Unique(key="key", keep=60)])
-async def test_other_keys_do_not_care_for_the_retention(
+async def test_keys_that_do_not_stay_with_their_job_ignore_the_retention(
     store: Store, clock: ManualClock, unique: Unique
 ):
     job = await start_one(store, retention=30, unique=unique)
@@ -176,7 +178,9 @@ async def test_a_key_that_stays_with_another_job_is_a_conflict(store: Store, clo
     assert await store.jobs.requeue([id_of(1)]) == ["requeued"]
 
 
-async def test_whoever_asks_while_the_job_finishes_finds_it(store: Store, clock: ManualClock):
+async def test_an_insert_with_the_key_while_the_job_finishes_finds_the_job(
+    store: Store, clock: ManualClock
+):
     for number in range(1, 20):
         unique = Unique(key=f"key {number}", keep=1, with_job=True)
         job = await start_one(store, number, replica=f"r{number}", retention=500, unique=unique)

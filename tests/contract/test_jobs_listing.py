@@ -73,7 +73,7 @@ async def test_all_jobs_are_found_newest_first(store: Store):
     assert jobs == await store.jobs.get([job.id for job in jobs])
 
 
-async def test_nothing_is_found_where_nothing_is(store: Store):
+async def test_an_empty_store_lists_no_jobs(store: Store):
     assert await find_all(store) == []
 
 
@@ -137,7 +137,7 @@ async def test_jobs_are_found_by_where_they_run(store: Store):
     assert await numbers_of(store, replica="nobody") == []
 
 
-async def test_all_that_is_given_must_fit(store: Store):
+async def test_a_job_must_match_all_filters(store: Store):
     for number in range(32):
         details = {
             "queue": "ab"[number % 2],
@@ -167,7 +167,7 @@ async def test_pages_add_up_to_the_whole(store: Store, limit: int):
         assert await numbers_of(store, state=state, limit=limit) == [place + 5, place]
 
 
-async def test_a_page_goes_on_where_the_last_one_ended_whatever_happens_meanwhile(store: Store):
+async def test_a_page_continues_where_the_last_one_ended_despite_changes(store: Store):
     await insert(store, *(new(number, retention=100) for number in range(10, 20)))
     first = await store.jobs.find(limit=4)
     assert [job.id for job in first.jobs] == [id_of(number) for number in (19, 18, 17, 16)]
@@ -359,7 +359,7 @@ async def test_a_pause_does_not_hide_how_long_jobs_wait(store: Store, clock: Man
     assert count.oldest == pytest.approx(7, abs=0.001)
 
 
-async def test_looking_changes_nothing(store: Store):
+async def test_listing_changes_nothing(store: Store):
     await in_every_state(store)
     before = [await look(store, number) for number in range(10)]
     await find_all(store)

@@ -142,7 +142,9 @@ def check_record(job: JobRecord) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_jobs_go_only_the_ways_of_the_table(store: Store, clock: ManualClock, seed: int):
+async def test_jobs_change_state_only_as_the_table_allows(
+    store: Store, clock: ManualClock, seed: int
+):
     walk = Walk(store, clock, seed)
     ids = [id_of(number) for number in NUMBERS]
     made: set[tuple[Any, Any]] = set()

@@ -91,7 +91,7 @@ async def test_all_odd_names_live_side_by_side(store: Store):
 @pytest.mark.parametrize(
     "suffix", ["2", ":job", "-", ".", "_", "x"], ids=lambda suffix: f"with{suffix}"
 )
-async def test_a_namespace_never_sees_one_whose_name_begins_like_its_own(
+async def test_a_namespace_never_sees_one_whose_name_starts_with_its_own(
     world: World, clock: ManualClock, suffix: str
 ):
     here = await world.store()

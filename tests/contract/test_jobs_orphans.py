@@ -68,7 +68,7 @@ async def test_a_look_returns_what_a_decision_needs(store: Store, clock: ManualC
     assert await look(store) == before
 
 
-async def test_a_dead_replica_is_left_to_the_first_who_looks(store: Store, clock: ManualClock):
+async def test_a_dead_replica_is_reserved_for_the_first_recoverer(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     clock.shift(TTL)
     assert len(await orphans_of(store, "eva")) == 2
@@ -81,7 +81,9 @@ async def test_a_dead_replica_is_left_to_the_first_who_looks(store: Store, clock
     assert await orphans_of(store, "eva") == []
 
 
-async def test_a_clock_that_is_set_back_does_not_prolong_that(store: Store, clock: ManualClock):
+async def test_a_clock_that_is_set_back_does_not_prolong_the_reservation(
+    store: Store, clock: ManualClock
+):
     await start_one(store)
     clock.shift(TTL)
     assert len(await orphans_of(store, "eva")) == 1
@@ -134,7 +136,7 @@ async def test_a_cancel_after_the_look_wins(store: Store, clock: ManualClock, de
     assert await settle_lost(store, orphan, "eva", delays) == "repeated"
 
 
-async def test_a_settlement_that_was_sent_twice_is_told_as_cancelled_too(
+async def test_a_recovery_that_is_sent_twice_reports_the_job_as_cancelled(
     store: Store, clock: ManualClock
 ):
     """A driver sends it again if the reply is lost."""
@@ -146,7 +148,7 @@ async def test_a_settlement_that_was_sent_twice_is_told_as_cancelled_too(
     assert (await look(store)).state == "cancelled"
 
 
-async def test_of_two_recoverers_one_is_told_that_it_has_settled(store: Store, clock: ManualClock):
+async def test_of_two_recoverers_only_one_settles(store: Store, clock: ManualClock):
     await start_one(store)
     clock.shift(TTL)
     (first,) = await orphans_of(store, "eva")

@@ -82,7 +82,7 @@ async def test_the_answer_says_whether_more_jobs_are_left(store: Store):
     assert answers == [Pruned(0, 3, True), Pruned(0, 2, False), Pruned(0, 0, False)]
 
 
-async def test_an_id_may_come_again_after_its_job_has_gone(store: Store):
+async def test_an_id_can_be_used_again_after_its_job_was_pruned(store: Store):
     await bring(store, "succeeded")
     await prune_jobs(store)
     await insert(store, new(1, payload=b"again"))
@@ -129,7 +129,7 @@ async def test_a_clock_set_back_prunes_nothing_early(store: Store, clock: Manual
     assert await prune_jobs(store) == 1
 
 
-async def test_one_store_object_prunes_for_all(world: World):
+async def test_one_store_object_prunes_the_jobs_of_all(world: World):
     here, there = await world.store(), await world.store()
     await bring(here, "succeeded")
     assert await prune_jobs(there) == 1

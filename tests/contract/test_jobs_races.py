@@ -161,7 +161,7 @@ async def test_many_repeats_of_an_insert_are_one_job(stores: list[Store]):
     assert len(await find_all(stores[0])) == SIZE.rounds // 4
 
 
-async def test_batches_of_inserts_that_cross_each_other_agree(stores: list[Store]):
+async def test_concurrent_batches_of_inserts_in_opposite_order_agree(stores: list[Store]):
     """The same keys in every order: nobody may deadlock, and every key has one job."""
     chance = random.Random(7)
     for turn in range(SIZE.rounds // 4):
@@ -298,7 +298,7 @@ async def test_either_the_claim_or_the_recovery_wins(stores: list[Store], clock:
         assert await stores[0].jobs.cancel([job.id]) == ["cancelled"]
 
 
-async def test_who_leaves_leaves_nothing_behind(stores: list[Store]):
+async def test_a_replica_that_leaves_leaves_no_job_behind(stores: list[Store]):
     """A claim beside a leave: the job runs nowhere, or on a record that is there."""
     for turn in range(SIZE.rounds):
         replica = f"r{turn}"
@@ -315,7 +315,7 @@ async def test_who_leaves_leaves_nothing_behind(stores: list[Store]):
 # Cancelling.
 
 
-async def test_a_cancel_beside_a_success_is_told_the_truth(stores: list[Store]):
+async def test_a_cancel_beside_a_success_gets_the_true_answer(stores: list[Store]):
     for turn in range(SIZE.rounds):
         job = await start_one(stores[0], turn, retention=AGES)
         settled, (cancelled,) = await asyncio.gather(
@@ -395,7 +395,7 @@ async def test_many_prunes_remove_each_job_once(stores: list[Store]):
 # Batches.
 
 
-async def test_batches_that_cross_each_other_do_not_block_each_other(stores: list[Store]):
+async def test_concurrent_batches_in_opposite_order_do_not_block_each_other(stores: list[Store]):
     jobs = await start(stores[0], *(new(number, retention=AGES) for number in range(20)))
     chance = random.Random(7)
     answers: list[str] = []

@@ -57,7 +57,7 @@ async def test_a_living_replica_keeps_its_jobs(store: Store, clock: ManualClock)
     assert await look(store) == job
 
 
-async def test_what_waits_or_has_finished_is_left_alone(store: Store, clock: ManualClock):
+async def test_waiting_and_finished_jobs_are_left_alone(store: Store, clock: ManualClock):
     first, second = await start(store, new(1), new(2))
     await settle(store, first, "succeeded")
     await settle(store, second, "retry", delay=HOUR)
@@ -105,7 +105,7 @@ async def test_each_loss_has_its_own_delay(store: Store, clock: ManualClock):
         assert await claim_ids(store) == [id_of(1)]
 
 
-async def test_past_the_end_of_the_delays_a_job_fails(store: Store, clock: ManualClock):
+async def test_a_job_with_more_losses_than_delays_fails(store: Store, clock: ManualClock):
     await start_one(store, retention=100)
     for _ in range(2):
         assert (await lose(store, clock, delays=[0, 0])).state == "waiting"
@@ -161,7 +161,7 @@ async def test_a_line_of_history_can_be_read_whatever_the_name(
     assert line == AttemptLine(1, replica, job.started, clock.wall(), "lost")
 
 
-async def test_lines_join_those_that_are_there(store: Store, clock: ManualClock):
+async def test_a_loss_appends_a_line_to_the_history(store: Store, clock: ManualClock):
     job = await start_one(store)
     first = AttemptLine(1, "ann", job.started, clock.wall(), "retry", "it's läuft 🌍")
     await settle(store, job, "retry", history=write_history([first]))
@@ -202,7 +202,9 @@ async def test_a_batch_is_bounded(store: Store, clock: ManualClock):
     assert {(await look(store, number)).losses for number in range(7)} == {1}
 
 
-async def test_a_record_goes_with_its_last_job(store: Store, clock: ManualClock):
+async def test_the_record_of_a_dead_replica_goes_with_its_last_job(
+    store: Store, clock: ManualClock
+):
     await start(store, new(1), new(2), new(3))
     clock.shift(TTL)
     for held in (2, 1):
@@ -214,7 +216,9 @@ async def test_a_record_goes_with_its_last_job(store: Store, clock: ManualClock)
     assert await store.jobs.replicas() == []
 
 
-async def test_a_record_without_jobs_goes_at_once(store: Store, clock: ManualClock):
+async def test_the_record_of_a_dead_replica_without_jobs_goes_at_once(
+    store: Store, clock: ManualClock
+):
     await join(store, "ann")
     clock.shift(TTL)
     assert await recover(store, delays=AT_ONCE, grace=0) == []
@@ -277,7 +281,9 @@ async def test_many_replicas_are_recovered_together(store: Store, clock: ManualC
     assert await store.jobs.replicas() == []
 
 
-async def test_replicas_without_jobs_do_not_hide_those_with_some(store: Store, clock: ManualClock):
+async def test_replicas_without_jobs_do_not_hide_replicas_with_jobs(
+    store: Store, clock: ManualClock
+):
     await join(store, *(f"ann {number}" for number in range(5)))
     await start(store, new(1), new(2), replica="ben")
     await join(store, *(f"cid {number}" for number in range(5)))
@@ -309,7 +315,7 @@ async def test_a_job_past_its_deadline_and_grace_is_taken_from_a_living_replica(
     assert line == AttemptLine(1, "ann", late.started, clock.wall(), "lost")
 
 
-async def test_a_late_job_goes_by_the_same_budget(store: Store, clock: ManualClock):
+async def test_a_late_job_uses_the_same_loss_budget(store: Store, clock: ManualClock):
     await start_one(store, timeout=5)
     await store.jobs.beat(["ann"], ttl=HOUR)
     clock.shift(5)
@@ -344,7 +350,9 @@ async def test_a_late_job_of_an_expired_replica_is_lost_once(store: Store, clock
 # Burying.
 
 
-async def test_who_is_buried_loses_what_it_had_started(store: Store, clock: ManualClock):
+async def test_a_buried_replica_loses_the_jobs_that_it_had_started(
+    store: Store, clock: ManualClock
+):
     started, unstarted = await start(store, new(1), new(2))
     clock.shift(1)
     answers = await bury(store, "ann", [started.id], delays=[5.0])
@@ -366,7 +374,9 @@ async def test_who_is_buried_loses_what_it_had_started(store: Store, clock: Manu
     assert await store.jobs.claim("ann", 10**9, ["default"], 1) is None
 
 
-async def test_what_the_buried_had_not_started_waits_for_a_pause(store: Store, clock: ManualClock):
+async def test_jobs_that_a_buried_replica_had_not_started_wait_for_the_pause(
+    store: Store, clock: ManualClock
+):
     started, unstarted = await start(store, new(1), new(2))
     await bury(store, "ann", [started.id], delays=AT_ONCE, pause=30.0)
     clock.shift(30 - MOMENT)
@@ -376,7 +386,9 @@ async def test_what_the_buried_had_not_started_waits_for_a_pause(store: Store, c
     assert await claim_ids(store, "ben") == [unstarted.id]
 
 
-async def test_who_is_buried_past_the_budget_fails(store: Store, clock: ManualClock):
+async def test_a_job_of_a_buried_replica_past_the_loss_budget_fails(
+    store: Store, clock: ManualClock
+):
     await start(store, new(1), new(2))
     await bury(store, "ann", [id_of(1)], delays=[])
     job = await look(store, 1)
@@ -384,7 +396,7 @@ async def test_who_is_buried_past_the_budget_fails(store: Store, clock: ManualCl
     assert await states(store, 2) == ["waiting"]
 
 
-async def test_who_is_buried_with_a_pending_cancel_is_cancelled(store: Store):
+async def test_a_job_of_a_buried_replica_with_a_pending_cancel_is_cancelled(store: Store):
     await start(store, new(1), new(2))
     await store.jobs.cancel([id_of(1), id_of(2)], reason="enough")
     answers = await bury(store, "ann", [id_of(1)], delays=AT_ONCE)
@@ -395,7 +407,7 @@ async def test_who_is_buried_with_a_pending_cancel_is_cancelled(store: Store):
     assert (await look(store, 2)).reason == "enough"
 
 
-async def test_burying_takes_nothing_that_is_not_its_own(store: Store):
+async def test_burying_takes_only_the_jobs_of_that_replica(store: Store):
     await start_one(store, 1, replica="ann")
     kept = await start_one(store, 2, replica="ben")
     await bury(store, "ann", [id_of(1), id_of(2), id_of(99)], delays=AT_ONCE)
@@ -403,7 +415,7 @@ async def test_burying_takes_nothing_that_is_not_its_own(store: Store):
     assert await states(store, 99) == [None]
 
 
-async def test_burying_again_or_nobody_does_nothing(store: Store):
+async def test_burying_an_unknown_replica_or_one_twice_does_nothing(store: Store):
     await start_one(store)
     assert len(await bury(store, "ann", [id_of(1)], delays=AT_ONCE)) == 1
     before = await look(store)
@@ -412,7 +424,7 @@ async def test_burying_again_or_nobody_does_nothing(store: Store):
     assert await look(store) == before
 
 
-async def test_who_is_being_recovered_can_be_buried(store: Store, clock: ManualClock):
+async def test_a_replica_under_recovery_can_be_buried(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     clock.shift(TTL)
     (taken,) = await recover(store, delays=AT_ONCE, grace=0, limit=1)

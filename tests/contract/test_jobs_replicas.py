@@ -48,7 +48,7 @@ async def is_known(store: Store, replica: str = "ann") -> bool:
 # Joining.
 
 
-async def test_a_replica_that_joined_is_known(store: Store, clock: ManualClock):
+async def test_a_replica_that_joined_is_listed(store: Store, clock: ManualClock):
     await store.jobs.beat(["ann"], ttl=12.5, meta={"host": "a1", "läuft": "🌍"})
     (record,) = await store.jobs.replicas()
     assert (record.id, record.meta) == ("ann", {"host": "a1", "läuft": "🌍"})
@@ -151,12 +151,12 @@ async def test_a_beat_revives_an_expired_record(store: Store, clock: ManualClock
     assert await look(store) == job
 
 
-async def test_who_is_not_known_is_told_so(store: Store):
+async def test_a_beat_of_an_unknown_replica_gets_none(store: Store):
     assert await store.jobs.beat(["nobody"], ttl=TTL) == [None]
     assert await store.jobs.replicas() == []
 
 
-async def test_who_is_being_recovered_is_told_so(store: Store, clock: ManualClock):
+async def test_a_beat_of_a_replica_under_recovery_gets_none(store: Store, clock: ManualClock):
     await start(store, new(1), new(2))
     clock.shift(TTL)
     await recover(store, delays=AT_ONCE, grace=0, limit=1)
@@ -181,7 +181,7 @@ async def test_one_beat_serves_many_replicas(store: Store, clock: ManualClock):
     assert await store.jobs.beat([], ttl=TTL) == []
 
 
-async def test_held_counts_what_runs(store: Store):
+async def test_held_counts_running_jobs(store: Store):
     jobs = await start(store, *(new(number) for number in range(5)))
     assert (await beat(store)).held == 5
     await settle(store, jobs[0], "succeeded")
@@ -238,7 +238,7 @@ async def test_cancels_come_in_bounded_portions(store: Store):
 # Whether somebody needs recovery.
 
 
-async def test_a_beat_tells_of_an_expired_replica(store: Store, clock: ManualClock):
+async def test_a_beat_reports_an_expired_replica(store: Store, clock: ManualClock):
     await join(store, "ben", ttl=HOUR)
     await start_one(store, replica="ann")
     clock.shift(TTL - MOMENT)
@@ -249,7 +249,7 @@ async def test_a_beat_tells_of_an_expired_replica(store: Store, clock: ManualClo
     assert not (await beat(store, "ben", ttl=HOUR)).expired
 
 
-async def test_a_beat_tells_of_a_recovery_that_is_not_over(store: Store, clock: ManualClock):
+async def test_a_beat_reports_an_unfinished_recovery(store: Store, clock: ManualClock):
     await join(store, "ben", ttl=HOUR)
     await start(store, new(1), new(2), replica="ann")
     clock.shift(TTL)
@@ -259,7 +259,7 @@ async def test_a_beat_tells_of_a_recovery_that_is_not_over(store: Store, clock: 
     assert not (await beat(store, "ben", ttl=HOUR)).expired
 
 
-async def test_a_beat_tells_of_a_job_far_past_its_deadline(store: Store, clock: ManualClock):
+async def test_a_beat_reports_a_job_far_past_its_deadline(store: Store, clock: ManualClock):
     await start_one(store, timeout=5)
     assert not (await beat(store, ttl=HOUR)).expired
     clock.shift(5 - MOMENT)
@@ -270,7 +270,7 @@ async def test_a_beat_tells_of_a_job_far_past_its_deadline(store: Store, clock: 
     assert not (await beat(store, ttl=HOUR)).expired
 
 
-async def test_who_beats_does_not_count_itself_as_expired(store: Store, clock: ManualClock):
+async def test_a_beat_does_not_count_its_own_replica_as_expired(store: Store, clock: ManualClock):
     await join(store, "ann", "ben")
     clock.shift(2 * TTL)
     answers = await store.jobs.beat(["ann", "ben"], ttl=TTL)
@@ -280,7 +280,7 @@ async def test_who_beats_does_not_count_itself_as_expired(store: Store, clock: M
 # Leaving.
 
 
-async def test_who_leaves_hands_back_what_it_runs(store: Store, clock: ManualClock):
+async def test_a_replica_that_leaves_hands_back_its_running_jobs(store: Store, clock: ManualClock):
     jobs = await start(store, new(1), new(2))
     clock.shift(1)
     assert sorted(await leave(store, "ann")) == [id_of(1), id_of(2)]
@@ -297,7 +297,9 @@ async def test_who_leaves_hands_back_what_it_runs(store: Store, clock: ManualClo
     assert await claim_ids(store, "ben") == [id_of(1), id_of(2)]
 
 
-async def test_who_leaves_with_a_pending_cancel_cancels(store: Store, clock: ManualClock):
+async def test_a_replica_that_leaves_cancels_jobs_with_a_pending_cancel(
+    store: Store, clock: ManualClock
+):
     await start(store, new(1), new(2))
     await store.jobs.cancel([id_of(1)], reason="enough")
     assert sorted(await leave(store, "ann")) == [id_of(1), id_of(2)]
@@ -307,14 +309,14 @@ async def test_who_leaves_with_a_pending_cancel_cancels(store: Store, clock: Man
     assert await states(store, 2) == ["waiting"]
 
 
-async def test_of_a_record_that_is_not_there_nothing_is_handed_back(store: Store):
+async def test_an_unknown_replica_that_leaves_hands_back_nothing(store: Store):
     await start_one(store)
     assert await leave(store, "nobody") == []
     assert await leave(store, "ann") == [id_of(1)]
     assert await leave(store, "ann") == []
 
 
-async def test_who_leaves_takes_only_its_own_along(store: Store):
+async def test_a_replica_that_leaves_hands_back_only_its_own_jobs(store: Store):
     await start_one(store, 1, replica="ann")
     kept = await start_one(store, 2, replica="ben")
     await leave(store, "ann")
@@ -331,7 +333,7 @@ async def test_an_expired_replica_may_leave(store: Store, clock: ManualClock):
 
 
 @pytest.mark.parametrize("way", ["leave", "bury"])
-async def test_who_runs_more_than_a_batch_hands_all_of_it_back(store: Store, way: str):
+async def test_a_replica_with_more_jobs_than_a_batch_hands_all_of_them_back(store: Store, way: str):
     numbers = range(BATCH_MAX + 50)
     for part in (numbers[:BATCH_MAX], numbers[BATCH_MAX:]):
         await start(store, *(new(number) for number in part))
@@ -390,7 +392,7 @@ async def test_after_a_step_back_a_record_lives_no_longer_than_its_ttl(
     assert [job.id for job in await recover_all(store)] == [id_of(1)]
 
 
-async def test_after_a_step_back_a_replica_goes_on(store: Store, clock: ManualClock):
+async def test_after_a_step_back_a_replica_continues(store: Store, clock: ManualClock):
     job = await start_one(store)
     for _ in range(3):
         clock.step(-HOUR)
@@ -408,7 +410,9 @@ async def test_a_step_forward_loses_at_most_what_a_beat_revives(store: Store, cl
     assert await look(store) == job
 
 
-async def test_after_a_step_forward_one_answer_fits_the_other(store: Store, clock: ManualClock):
+async def test_after_a_step_forward_the_answers_agree_with_each_other(
+    store: Store, clock: ManualClock
+):
     """A step may end a record early, or not be felt; but all calls agree."""
     job = await start_one(store)
     await join(store, "ben")
@@ -420,7 +424,7 @@ async def test_after_a_step_forward_one_answer_fits_the_other(store: Store, cloc
     assert answer == ("lost" if recovered else "settled")
 
 
-async def test_there_and_back_again_leaves_replicas_that_work(store: Store, clock: ManualClock):
+async def test_after_a_step_forward_and_back_replicas_still_work(store: Store, clock: ManualClock):
     for number, step in enumerate((HOUR, -2 * HOUR, HOUR, -HOUR)):
         replica = f"replica {number}"
         job = await start_one(store, number, replica=replica)

@@ -103,13 +103,13 @@ async def test_a_job_that_was_cancelled_before_it_ran_can_be_requeued(store: Sto
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
-async def test_what_has_not_finished_is_left_alone(store: Store, state: JobState):
+async def test_an_unfinished_job_is_not_requeued(store: Store, state: JobState):
     before = await bring(store, state)
     assert await store.jobs.requeue([id_of(1)]) == ["unfinished"]
     assert await look(store) == before
 
 
-async def test_what_is_not_there_cannot_be_requeued(store: Store):
+async def test_an_unknown_job_cannot_be_requeued(store: Store):
     assert await store.jobs.requeue([id_of(1)]) == [None]
     assert await states(store, 1) == [None]
     assert await store.jobs.requeue([]) == []
@@ -153,7 +153,7 @@ async def test_a_requeued_job_takes_its_key_again(store: Store):
     await insert(store, new(2, unique=KEY))
 
 
-async def test_a_key_that_another_has_by_now_is_a_conflict(store: Store):
+async def test_a_key_that_another_job_has_taken_since_is_a_conflict(store: Store):
     before = await bring(store, "failed", retention=100, unique=KEY)
     await insert(store, new(2, unique=KEY))
     assert await store.jobs.requeue([id_of(1)]) == ["conflict"]
@@ -164,7 +164,7 @@ async def test_a_key_that_another_has_by_now_is_a_conflict(store: Store):
     assert await store.jobs.insert([new(3, unique=KEY)]) == [Inserted("existing", id_of(1))]
 
 
-async def test_a_key_that_is_kept_for_another_is_a_conflict(store: Store, clock: ManualClock):
+async def test_a_key_that_is_kept_for_another_job_is_a_conflict(store: Store, clock: ManualClock):
     await bring(store, "failed", 1, retention=1000, unique=KEY)
     await bring(store, "succeeded", 2, retention=0, unique=Unique(key="key", keep=60))
     assert await store.jobs.requeue([id_of(1)]) == ["conflict"]
@@ -190,7 +190,7 @@ async def test_of_two_with_one_key_in_one_call_the_first_wins(store: Store):
 # Many at once.
 
 
-async def test_every_id_of_a_call_has_its_own_answer(store: Store):
+async def test_every_id_of_a_call_gets_its_own_answer(store: Store):
     await bring(store, "failed", 1, retention=100)
     await bring(store, "running", 2)
     await bring(store, "cancelled", 3, retention=100)

@@ -49,7 +49,7 @@ async def start_kept(store: Store, **details) -> None:
 @pytest.mark.parametrize(
     ("state", "length"), [("succeeded", KEPT), ("failed", KEPT_FAILED), ("cancelled", KEPT)]
 )
-async def test_a_settled_job_is_kept_as_its_outcome_asks_for(
+async def test_a_settled_job_is_kept_for_the_retention_of_its_outcome(
     store: Store, clock: ManualClock, state: JobState, length: float
 ):
     job = await bring(store, state, retention=KEPT, retention_failed=KEPT_FAILED)
@@ -127,7 +127,7 @@ async def test_an_interrupted_run_is_kept_like_a_failure(store: Store, clock: Ma
     await goes_after(store, clock, KEPT_FAILED, 7)
 
 
-async def test_a_requeued_job_is_kept_as_its_next_outcome_asks_for(
+async def test_a_requeued_job_is_kept_for_the_retention_of_its_next_outcome(
     store: Store, clock: ManualClock
 ):
     await bring(store, "failed", retention=KEPT, retention_failed=KEPT_FAILED, options="{}")
@@ -149,7 +149,7 @@ async def test_a_requeued_job_that_fails_again_is_kept_like_a_failure(
 
 
 @pytest.mark.parametrize(("state", "length"), [("succeeded", KEPT), ("failed", KEPT_FAILED)])
-async def test_a_key_that_stays_with_its_job_stays_as_the_outcome_asks_for(
+async def test_a_key_that_stays_with_its_job_stays_for_the_retention_of_the_outcome(
     store: Store, clock: ManualClock, state: JobState, length: float
 ):
     key = Unique(key="key", digest="d", keep=1, with_job=True)
@@ -160,7 +160,7 @@ async def test_a_key_that_stays_with_its_job_stays_as_the_outcome_asks_for(
     await insert(store, new(2, unique=key))
 
 
-async def test_what_a_claim_gives_says_how_it_is_tried_again(store: Store):
+async def test_a_claimed_job_carries_its_options_in_every_attempt(store: Store):
     job = await start_one(store, options='{"retry":"opaque"}')
     assert job.options == '{"retry":"opaque"}'
     assert (await look(store)).options == job.options

@@ -60,7 +60,7 @@ async def test_an_attempt_ends(store: Store, job: JobRecord, outcome: str):
 
 
 @pytest.mark.parametrize("outcome", FINISHING)
-async def test_a_finished_job_finished_now(
+async def test_a_settled_job_finished_now(
     store: Store, clock: ManualClock, job: JobRecord, outcome: str
 ):
     after = await settle_and_look(store, job, outcome)
@@ -127,7 +127,7 @@ async def test_a_confirmed_cancel_leaves_the_error_of_the_attempt_before(
     assert (after.state, after.error) == ("cancelled", b"first")
 
 
-async def test_success_takes_the_error_away(store: Store, job: JobRecord):
+async def test_a_success_removes_the_error(store: Store, job: JobRecord):
     await settle(store, job, "retry", error=b"first")
     (job,) = await claim(store)
     after = await settle_and_look(store, job, "succeeded", result=b"good")
@@ -149,7 +149,7 @@ async def test_failures_add_up_over_retries_and_nothing_else(store: Store, job: 
             (job,) = await claim(store)
 
 
-async def test_what_a_job_said_stays(store: Store, job: JobRecord):
+async def test_progress_message_and_checkpoint_stay_over_attempts(store: Store, job: JobRecord):
     note = Note(id=job.id, fence=job.fence, progress=0.5, message="half", checkpoint=b"c")
     assert await store.jobs.note([note]) == [True]
     for outcome in ("retry", "handed back"):
@@ -198,7 +198,7 @@ async def test_no_history_leaves_what_is_stored(store: Store, job: JobRecord, ou
     assert after.history == b"first\n"
 
 
-async def test_an_empty_history_is_one_too(store: Store, job: JobRecord):
+async def test_an_empty_history_replaces_what_is_stored_too(store: Store, job: JobRecord):
     await settle(store, job, "retry", history=b"first\n")
     (job,) = await claim(store)
     assert (await settle_and_look(store, job, "retry", history=b"")).history == b""
@@ -282,7 +282,7 @@ async def test_a_job_that_never_ran_has_no_fence_to_settle(store: Store, outcome
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-async def test_what_is_not_there_is_lost(store: Store, job: JobRecord, outcome: str):
+async def test_a_settlement_of_an_unknown_job_is_lost(store: Store, job: JobRecord, outcome: str):
     (answer,) = await store.jobs.settle([ended(job, outcome, id=id_of(99))])
     assert answer == "lost"
     assert await states(store, 99) == [None]
@@ -300,7 +300,7 @@ async def test_an_attempt_that_was_recovered_is_lost(
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-async def test_an_attempt_that_others_took_over_is_lost(
+async def test_an_attempt_that_was_taken_over_is_lost(
     store: Store, clock: ManualClock, job: JobRecord, outcome: str
 ):
     clock.shift(TTL)
@@ -336,7 +336,7 @@ async def test_an_expired_replica_may_still_settle(
     assert await recover(store, delays=AT_ONCE, grace=0) == []
 
 
-async def test_a_replica_that_is_being_recovered_settles_what_was_not_taken_yet(
+async def test_a_replica_under_recovery_settles_the_jobs_it_still_has(
     store: Store, clock: ManualClock
 ):
     jobs = await start(store, new(1), new(2), new(3))
@@ -402,7 +402,7 @@ async def test_a_job_may_cancel_itself(store: Store, job: JobRecord):
 # Many at once.
 
 
-async def test_every_settlement_of_a_call_has_its_own_answer(store: Store):
+async def test_every_settlement_of_a_call_gets_its_own_answer(store: Store):
     jobs = await start(store, *(new(number) for number in range(8)))
     await settle(store, jobs[5], "succeeded")
     settlements = [
@@ -442,7 +442,7 @@ async def test_nothing_is_settled_by_a_call_without_settlements(store: Store):
     assert await store.jobs.settle([]) == []
 
 
-async def test_one_store_object_settles_what_another_claimed(world: World):
+async def test_one_store_object_settles_jobs_that_another_claimed(world: World):
     here, there = await world.store(), await world.store()
     job = await start_one(here)
     assert await settle(there, job, "succeeded") == "settled"
@@ -452,7 +452,7 @@ async def test_one_store_object_settles_what_another_claimed(world: World):
 # Notes.
 
 
-async def test_a_running_job_says_how_far_it_is(store: Store, job: JobRecord):
+async def test_a_running_job_stores_its_progress(store: Store, job: JobRecord):
     note = Note(id=job.id, fence=job.fence, progress=0.25, message="läuft 🌍", checkpoint=b"\0c")
     assert await store.jobs.note([note]) == [True]
     after = await look(store)
@@ -475,7 +475,7 @@ async def test_a_running_job_says_how_far_it_is(store: Store, job: JobRecord):
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
-async def test_what_a_note_does_not_name_stays(store: Store, job: JobRecord, part, expected):
+async def test_fields_that_a_note_does_not_set_stay(store: Store, job: JobRecord, part, expected):
     name = {"id": job.id, "fence": job.fence}
     await store.jobs.note([Note(**name, progress=0.5, message="half", checkpoint=b"c")])
     assert await store.jobs.note([Note(**name, **part)]) == [True]
@@ -506,7 +506,7 @@ async def test_a_note_of_another_attempt_changes_nothing(store: Store, job: JobR
     assert await look(store) == done
 
 
-async def test_every_note_of_a_call_has_its_own_answer(store: Store):
+async def test_every_note_of_a_call_gets_its_own_answer(store: Store):
     jobs = await start(store, *(new(number) for number in range(3)))
     await settle(store, jobs[1], "succeeded")
     notes = [Note(id=job.id, fence=job.fence, progress=0.5) for job in jobs]

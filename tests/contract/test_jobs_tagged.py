@@ -20,24 +20,24 @@ async def count(store: Store, tag: str = "ann", **limits: Any) -> Tagged:
     )
 
 
-async def test_a_tag_that_nobody_has_counts_nothing(store: Store):
+async def test_a_tag_without_jobs_counts_zero(store: Store):
     await insert(store, new(1), new(2, tags=("anna",)), new(3, tags=("an", "Ann")))
     assert await count(store) == Tagged(0, 0)
 
 
-async def test_what_waits_and_what_runs_is_unfinished(store: Store):
+async def test_waiting_and_running_jobs_are_unfinished(store: Store):
     await bring(store, "running", 1, tags=ANN)
     await insert(store, new(2, tags=("x", "ann")), new(3, tags=ANN, delay=1000), new(4))
     assert await count(store) == Tagged(3, 3)
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
-async def test_what_has_finished_is_recent_all_the_same(store: Store, state: JobState):
+async def test_finished_jobs_still_count_as_recent(store: Store, state: JobState):
     await bring(store, state, tags=ANN, retention=100)
     assert await count(store) == Tagged(0, 1)
 
 
-async def test_what_is_requeued_is_unfinished_again_and_as_old_as_before(
+async def test_a_requeued_job_is_unfinished_again_and_keeps_its_age(
     store: Store, clock: ManualClock
 ):
     await bring(store, "failed", tags=ANN, retention=1000)
@@ -46,7 +46,7 @@ async def test_what_is_requeued_is_unfinished_again_and_as_old_as_before(
     assert await count(store) == Tagged(1, 0)
 
 
-async def test_what_was_pruned_is_not_counted(store: Store):
+async def test_pruned_jobs_are_not_counted(store: Store):
     await bring(store, "succeeded", tags=ANN, retention=0)
     await prune_jobs(store)
     assert await count(store) == Tagged(0, 0)
@@ -64,7 +64,7 @@ async def test_a_job_is_recent_until_its_time_is_over(store: Store, clock: Manua
     assert await count(store) == Tagged(2, 0)
 
 
-async def test_the_age_of_a_job_is_not_told_by_its_id(store: Store, clock: ManualClock):
+async def test_the_age_of_a_job_does_not_depend_on_its_id(store: Store, clock: ManualClock):
     """Ids are made by clocks of others."""
     await insert(store, new(9, tags=ANN))
     clock.shift(100)

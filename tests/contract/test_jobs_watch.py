@@ -89,14 +89,12 @@ async def test_an_insert_for_an_instant_soon_wakes_its_queue(here: Store, there:
 
 
 @pytest.mark.parametrize("outcome", ["retry", "handed back"])
-async def test_an_attempt_that_goes_on_soon_wakes_the_queue(
-    here: Store, there: Store, outcome: str
-):
+async def test_a_retry_that_is_due_soon_wakes_the_queue(here: Store, there: Store, outcome: str):
     job = await start_one(there)
     assert await heard(here, there, QUEUE, lambda: settle(there, job, outcome, delay=DUE_SOON))
 
 
-async def test_a_loss_that_goes_on_soon_wakes_the_queue(here: Store, there: Store):
+async def test_a_loss_whose_retry_is_due_soon_wakes_the_queue(here: Store, there: Store):
     await start_one(there)
     await expire(there)
     assert await heard(here, there, QUEUE, lambda: recover(there, delays=[DUE_SOON], grace=0))
@@ -130,13 +128,13 @@ async def test_an_attempt_that_ends_in_waiting_wakes_the_queue(
     assert await heard(here, there, QUEUE, lambda: settle(there, job, outcome))
 
 
-async def test_who_leaves_wakes_the_queue(here: Store, there: Store):
+async def test_a_replica_that_leaves_wakes_the_queue(here: Store, there: Store):
     await start_one(there)
     assert await heard(here, there, QUEUE, lambda: leave(there, "ann"))
 
 
 @pytest.mark.parametrize("started", [True, False])
-async def test_who_is_buried_wakes_the_queue(here: Store, there: Store, started: bool):
+async def test_burying_a_replica_wakes_the_queue(here: Store, there: Store, started: bool):
     await start_one(there)
     ids = [id_of(1)] if started else []
     assert await heard(here, there, QUEUE, lambda: bury(there, "ann", ids, delays=AT_ONCE))
@@ -159,7 +157,7 @@ async def test_a_resume_wakes_the_queue(here: Store, there: Store):
     assert await heard(here, there, QUEUE, lambda: there.jobs.pause("default", seconds=0))
 
 
-async def test_who_is_woken_can_claim(here: Store, there: Store):
+async def test_a_woken_worker_can_claim(here: Store, there: Store):
     await join(here, "ann")
     for number in range(5):
         async with here.watch(QUEUE) as watch:
@@ -171,7 +169,7 @@ async def test_who_is_woken_can_claim(here: Store, there: Store):
         assert [job.id for job in jobs] == [id_of(number)]
 
 
-async def test_a_burst_of_inserts_leaves_nobody_asleep(here: Store, there: Store):
+async def test_after_a_burst_of_inserts_no_worker_sleeps_while_jobs_wait(here: Store, there: Store):
     """However wake-ups are bundled: after the last insert there is one more."""
     await join(here, "ann")
     got: list[str] = []
@@ -195,49 +193,49 @@ async def test_a_burst_of_inserts_leaves_nobody_asleep(here: Store, there: Store
 # A job: its revision has changed.
 
 
-async def test_a_claim_wakes_who_watches_the_job(here: Store, there: Store):
+async def test_a_claim_wakes_the_watchers_of_the_job(here: Store, there: Store):
     await join(there, "ann")
     await insert(there, new(1))
     assert await heard(here, there, JOB, lambda: claim(there))
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-async def test_every_end_of_an_attempt_wakes_who_watches_the_job(
+async def test_every_end_of_an_attempt_wakes_the_watchers_of_the_job(
     here: Store, there: Store, outcome: str
 ):
     job = await start_one(there)
     assert await heard(here, there, JOB, lambda: settle(there, job, outcome))
 
 
-async def test_a_late_retry_wakes_who_watches_the_job(here: Store, there: Store):
+async def test_a_delayed_retry_wakes_the_watchers_of_the_job(here: Store, there: Store):
     job = await start_one(there)
     assert await heard(here, there, JOB, lambda: settle(there, job, "retry", delay=60))
 
 
-async def test_a_note_wakes_who_watches_the_job(here: Store, there: Store):
+async def test_a_note_wakes_the_watchers_of_the_job(here: Store, there: Store):
     job = await start_one(there)
     note = Note(id=job.id, fence=job.fence, progress=0.5)
     assert await heard(here, there, JOB, lambda: there.jobs.note([note]))
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
-async def test_a_cancel_wakes_who_watches_the_job(here: Store, there: Store, state):
+async def test_a_cancel_wakes_the_watchers_of_the_job(here: Store, there: Store, state):
     await bring(there, state)
     assert await heard(here, there, JOB, lambda: there.jobs.cancel([id_of(1)]))
 
 
-async def test_a_requeue_wakes_who_watches_the_job(here: Store, there: Store):
+async def test_a_requeue_wakes_the_watchers_of_the_job(here: Store, there: Store):
     await bring(there, "failed", retention=100)
     assert await heard(here, there, JOB, lambda: there.jobs.requeue([id_of(1)]))
 
 
-async def test_who_leaves_wakes_who_watches_its_job(here: Store, there: Store):
+async def test_a_replica_that_leaves_wakes_the_watchers_of_its_jobs(here: Store, there: Store):
     await start_one(there)
     assert await heard(here, there, JOB, lambda: leave(there, "ann"))
 
 
 @pytest.mark.parametrize("delays", [[0.0], [60.0], []], ids=["due", "later", "failed"])
-async def test_a_loss_wakes_who_watches_the_job(here: Store, there: Store, delays):
+async def test_a_loss_wakes_the_watchers_of_the_job(here: Store, there: Store, delays):
     await start_one(there)
     assert await heard(here, there, JOB, lambda: bury(there, "ann", [id_of(1)], delays=delays))
     await join(there, "ben")
@@ -258,7 +256,7 @@ async def test_a_batch_wakes_for_each_of_its_jobs(here: Store, there: Store):
         assert await last.wait(SOON)
 
 
-async def test_who_waits_for_a_result_sees_it_when_woken(here: Store, there: Store):
+async def test_a_woken_waiter_sees_the_result(here: Store, there: Store):
     job = await start_one(there)
     async with here.watch(JOB) as watch:
         assert (await look(here)).state == "running"
@@ -331,7 +329,7 @@ async def test_wake_ups_come_while_the_clock_is_moved_by_hand(world: World, cloc
         assert await wait is True
 
 
-async def test_one_of_very_many_changes_wakes(here: Store, there: Store):
+async def test_one_among_very_many_changes_wakes(here: Store, there: Store):
     """However a store saves messages: who waits for one of the jobs is woken."""
     await join(there, "ann")
     await insert(there, *(new(number) for number in range(200)))

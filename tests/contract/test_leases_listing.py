@@ -11,7 +11,7 @@ def names(leases: list[Lease]) -> list[str]:
     return [lease.key for lease in leases]
 
 
-async def test_nothing_is_listed_where_nothing_is(store: Store):
+async def test_an_empty_store_lists_no_leases(store: Store):
     assert await store.leases.find() == []
     assert await store.leases.find("any") == []
 
@@ -26,7 +26,7 @@ async def test_a_lease_is_listed_as_it_stands_now(place: Place, clock: ManualClo
     assert now.held_for == pytest.approx(12)
 
 
-async def test_what_is_listed_can_be_renewed_and_released(place: Place, clock: ManualClock):
+async def test_a_listed_lease_can_be_renewed_and_released(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     clock.shift(12)
     (now,) = [lease for lease in await place.store.leases.find() if lease.holder == "ann"]
@@ -34,7 +34,7 @@ async def test_what_is_listed_can_be_renewed_and_released(place: Place, clock: M
     assert await place.store.leases.release([now]) == [True]
 
 
-async def test_what_has_ended_is_not_listed(place: Place, clock: ManualClock):
+async def test_ended_leases_are_not_listed(place: Place, clock: ManualClock):
     await place.take("ann", ttl=30)
     await place.be_refused("ben", waiting=30)
     clock.shift(30)
@@ -125,7 +125,7 @@ async def test_a_prefix_is_taken_literally(store: Store, prefix: str, hit: str, 
     assert names(await store.leases.find(prefix)) == [hit, hit]
 
 
-async def test_a_listing_is_no_longer_than_asked_for(store: Store):
+async def test_a_listing_keeps_its_limit(store: Store):
     for key in ("a", "b"):
         await take(store, key, "ann", limit=2)
         await take(store, key, "ben", limit=2)
@@ -137,7 +137,7 @@ async def test_a_listing_is_no_longer_than_asked_for(store: Store):
     assert await store.leases.find("b", limit=2) == everything[3:5]
 
 
-async def test_looking_changes_nothing(store: Store, clock: ManualClock):
+async def test_listing_changes_nothing(store: Store, clock: ManualClock):
     await take(store, "key", "ann", ttl=30)
     await be_refused(store, "key", "ben", waiting=20)
     clock.shift(10)

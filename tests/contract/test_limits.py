@@ -74,7 +74,7 @@ async def test_a_small_limit_is_served_while_large_ones_keep_asking(store: Store
     assert await holders(store, "key") == ["h8", "h9", "small"]
 
 
-async def test_a_waiters_limit_binds_those_behind_it_only(store: Store):
+async def test_the_limit_of_a_waiter_applies_only_to_waiters_behind_it(store: Store):
     leases = await fill(store, "key", {f"h{n}": 30.0 for n in range(5)}, limit=5)
     wishes = {"first": 5, "small": 2, "last": 5}
     for holder, limit in wishes.items():
@@ -100,7 +100,7 @@ async def test_places_between_are_counted_with_the_smallest_limit_ahead(store: S
     await take(store, "key", "first", limit=5)
 
 
-async def test_a_waiters_limit_goes_with_its_place(store: Store, clock: ManualClock):
+async def test_the_limit_of_a_waiter_goes_with_its_place(store: Store, clock: ManualClock):
     await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
     await be_refused(store, "key", "gives up", limit=3, waiting=100)
     await be_refused(store, "key", "large", limit=10, waiting=100)
@@ -113,7 +113,7 @@ async def test_a_waiters_limit_goes_with_its_place(store: Store, clock: ManualCl
     await take(store, "key", "another", limit=10)
 
 
-async def test_asking_again_with_another_limit_binds_by_that_one(store: Store):
+async def test_asking_again_with_another_limit_replaces_the_first_one(store: Store):
     await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
     await be_refused(store, "key", "ben", limit=3, waiting=100)
     await be_refused(store, "key", "cid", limit=4, waiting=100)
@@ -124,15 +124,13 @@ async def test_asking_again_with_another_limit_binds_by_that_one(store: Store):
     await take(store, "key", "cid", limit=6, waiting=100)
 
 
-async def test_a_caller_that_does_not_wait_binds_nobody(store: Store):
+async def test_a_caller_that_does_not_wait_limits_no_other(store: Store):
     await fill(store, "key", dict.fromkeys("abcd", 30.0), limit=10)
     await be_refused(store, "key", "small", limit=3)
     await take(store, "key", "large", limit=10)
 
 
-async def test_the_smallest_limit_ahead_counts_when_the_wait_is_told(
-    store: Store, clock: ManualClock
-):
+async def test_the_smallest_limit_ahead_decides_the_reported_wait(store: Store, clock: ManualClock):
     await fill(store, "key", {"a": 10, "b": 20, "c": 30, "d": 40}, limit=10)
     small = await be_refused(store, "key", "small", limit=3, waiting=100)
     large = await be_refused(store, "key", "large", limit=10, waiting=100)
@@ -158,7 +156,7 @@ async def test_the_smallest_limit_ahead_counts_when_the_wait_is_told(
         ([3], 5, 3),
     ],
 )
-async def test_a_caller_is_told_of_another_limit(
+async def test_a_grant_reports_another_limit(
     store: Store, others: list[int], limit: int, other_limit: int | None
 ):
     for number, other in enumerate(others):
@@ -168,14 +166,14 @@ async def test_a_caller_is_told_of_another_limit(
     assert answer.other_limit == other_limit
 
 
-async def test_ones_own_lease_is_no_other_limit(store: Store):
+async def test_the_lease_of_the_caller_does_not_count_as_another_limit(store: Store):
     await take(store, "key", "ann", limit=3)
     answer = await ask(store, "key", "ann", limit=5)
     assert isinstance(answer, Granted)
     assert answer.other_limit is None
 
 
-async def test_a_repeat_is_told_of_another_limit_too(store: Store):
+async def test_a_repeated_grant_reports_another_limit_too(store: Store):
     await take(store, "key", "ann", limit=3)
     await take(store, "key", "ben", limit=5)
     answer = await ask(store, "key", "ann", limit=3)
@@ -183,7 +181,7 @@ async def test_a_repeat_is_told_of_another_limit_too(store: Store):
     assert answer.other_limit == 5
 
 
-async def test_ended_leases_limit_nobody(store: Store):
+async def test_ended_leases_limit_no_caller(store: Store):
     ann = await take(store, "key", "ann", limit=1)
     await store.leases.release([ann])
     answer = await ask(store, "key", "ben", limit=2)

@@ -15,7 +15,7 @@ async def test_the_holder_of_a_live_lease_leaves_a_mark(place: Place):
     assert await place.store.leases.marked(["done"]) == [Mark("done", "v1", lease.fence)]
 
 
-async def test_without_a_mark_there_is_none(store: Store):
+async def test_an_unmarked_key_has_no_mark(store: Store):
     assert await store.leases.marked(["done"]) == [None]
     assert await store.leases.marked([]) == []
 
@@ -78,7 +78,7 @@ async def test_after_the_end_only_the_very_same_mark_is_a_repeat(place: Place):
     ]
 
 
-async def test_a_repeat_after_somebody_elses_mark_is_refused(place: Place):
+async def test_a_repeat_after_the_mark_of_another_holder_is_refused(place: Place):
     older = await place.take("ann")
     await place.store.leases.mark("done", older, "v1")
     await place.store.leases.release([older])
@@ -129,7 +129,7 @@ async def test_a_mark_and_a_lease_may_have_the_same_key(store: Store):
     assert await store.leases.marked(["key"]) == [Mark("key", "v1", lease.fence)]
 
 
-async def test_marks_come_in_the_order_they_were_asked_for(store: Store):
+async def test_marks_are_returned_in_the_order_of_the_keys(store: Store):
     lease = await take(store, "key", "ann")
     for key in ("b", "a", "c"):
         assert await store.leases.mark(key, lease, f"of {key}")

@@ -70,7 +70,7 @@ async def test_keys_are_kept_until_they_have_been_idle_for_long_enough(
     assert await prune_leases(store, idle=10) == 0
 
 
-async def test_what_ran_out_is_idle_too(store: Store, clock: ManualClock):
+async def test_keys_whose_leases_ran_out_are_idle_too(store: Store, clock: ManualClock):
     await take(store, "key", "ann", ttl=30)
     await be_refused(store, "key", "ben", waiting=30)
     clock.shift(30)
@@ -79,7 +79,7 @@ async def test_what_ran_out_is_idle_too(store: Store, clock: ManualClock):
     await take(store, "key", "cid")
 
 
-async def test_no_more_are_forgotten_at_once_than_asked_for(store: Store, kept: int):
+async def test_a_prune_forgets_no_more_keys_than_its_limit(store: Store, kept: int):
     await used(store, *(f"key-{number}" for number in range(5)))
     counts = [await prune_leases(store, idle=0, limit=2) for _ in range(4)]
     assert counts == [2 * kept, 2 * kept, kept, 0]
@@ -100,7 +100,7 @@ async def test_keys_and_jobs_have_a_limit_each(store: Store, kept: int):
     assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 1, False)
 
 
-async def test_many_jobs_keep_no_key_from_being_forgotten(store: Store, kept: int):
+async def test_many_jobs_do_not_keep_keys_from_being_forgotten(store: Store, kept: int):
     await used(store, "key")
     for number in range(3):
         await bring(store, "succeeded", number)
@@ -108,7 +108,7 @@ async def test_many_jobs_keep_no_key_from_being_forgotten(store: Store, kept: in
     assert await store.prune(idle=0, limit=2) == Pruned(0, 1, False)
 
 
-async def test_how_long_keys_are_idle_has_nothing_to_do_with_jobs(
+async def test_the_idle_time_of_keys_does_not_apply_to_jobs(
     store: Store, clock: ManualClock, kept: int
 ):
     await used(store, "key")

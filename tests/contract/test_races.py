@@ -68,7 +68,9 @@ async def test_never_more_than_the_limit_hold_at_once(real_world: World, limit: 
     assert await stores[0].leases.find() == []
 
 
-async def test_never_more_than_the_limit_where_nobody_waits_in_line(real_world: World):
+async def test_never_more_than_the_limit_when_callers_retry_without_waiting_in_line(
+    real_world: World,
+):
     stores = [await real_world.store() for _ in range(3)]
     for turn in range(SIZE.rounds):
         answers = await asyncio.gather(
@@ -132,7 +134,7 @@ async def test_a_release_ends_one_lease_once(real_world: World):
         assert sorted(answer for (answer,) in answers) == [False] * 11 + [True]
 
 
-async def test_a_late_mark_never_covers_that_of_a_newer_lease(real_world: World):
+async def test_a_late_mark_never_replaces_the_mark_of_a_newer_lease(real_world: World):
     stores = [await real_world.store() for _ in range(2)]
 
     async def hand_over(key: str, older: Lease) -> int:
@@ -183,7 +185,7 @@ async def test_fences_rise_while_idle_keys_are_removed_all_the_time(real_world: 
     assert [mark and mark.fence for mark in marks] == [last["key-0"], last["key-1"]]
 
 
-async def test_batches_that_cross_each_other_do_not_block_each_other(real_world: World):
+async def test_concurrent_batches_in_opposite_order_do_not_block_each_other(real_world: World):
     """The same keys in every order, from several store objects: nobody may deadlock."""
     stores = [await real_world.store() for _ in range(3)]
     keys = [f"key-{number}" for number in range(10)]

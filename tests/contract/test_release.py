@@ -58,7 +58,7 @@ async def test_only_this_very_lease_is_released(place: Place):
     assert await place.holder() == "ann"
 
 
-async def test_without_a_fence_the_holder_alone_decides(place: Place):
+async def test_a_release_without_a_fence_goes_by_the_holder_alone(place: Place):
     await place.take("ann")
     by_holder = Lease(key=place.key, holder="ann")
     stranger = Lease(key=place.key, holder="ben")
@@ -121,7 +121,7 @@ async def test_releases_of_one_batch_may_be_of_one_key(store: Store):
     assert await store.leases.find() == []
 
 
-async def test_nothing_to_release_is_no_mistake(store: Store):
+async def test_releasing_an_empty_batch_is_no_error(store: Store):
     assert await store.leases.release([]) == []
 
 
@@ -135,7 +135,7 @@ async def test_a_batch_may_be_large(store: Store):
     assert await store.leases.find() == []
 
 
-async def test_releasing_what_never_was_leaves_no_trace(store: Store):
+async def test_releasing_a_lease_that_never_existed_leaves_no_trace(store: Store):
     assert await store.leases.release([Lease(key="never", holder="ann", fence=7)]) == [False]
     assert await store.leases.find() == []
     assert (await store.prune(idle=0)).leases == 0

@@ -104,7 +104,7 @@ async def test_every_lease_of_a_batch_gets_its_own_answer(store: Store, clock: M
     assert answers == [True, False, True, False, False, True]
 
 
-async def test_nothing_to_renew_is_no_mistake(store: Store):
+async def test_renewing_an_empty_batch_is_no_error(store: Store):
     assert await store.leases.renew([]) == []
 
 

@@ -73,7 +73,7 @@ async def test_a_settlement_is_answered_as_repeated(store: Store):
     assert [await store.jobs.settle([end]) for _ in range(2)] == [["settled"], ["repeated"]]
 
 
-async def test_only_the_last_settlement_of_a_job_is_known(store: Store):
+async def test_only_the_last_settlement_of_a_job_is_recognised_as_repeated(store: Store):
     first = await start_one(store)
     await settle(store, first, "retry")
     (second,) = await claim(store)
@@ -134,7 +134,7 @@ async def test_a_commit_without_a_run_repeated_finds_its_own_id(store: Store):
     assert await everything(store) == before
 
 
-async def test_what_was_pruned_is_not_counted_again(store: Store, clock: ManualClock):
+async def test_a_repeated_prune_does_not_count_jobs_again(store: Store, clock: ManualClock):
     await bring(store, "succeeded", retention=60)
     clock.shift(60)
     answers = [await store.prune(idle=LONG) for _ in range(2)]

@@ -46,7 +46,7 @@ async def ann(store: Store) -> None:
     await register(store)
 
 
-async def test_a_move_makes_a_run_that_runs_already(store: Store, clock: ManualClock):
+async def test_a_move_creates_a_run_that_is_running(store: Store, clock: ManualClock):
     clock.shift(2)
     to = clock.wall() - SECOND
     answer = await tick(store, to, replica="ann")
@@ -107,7 +107,7 @@ async def test_fences_grow_from_run_to_run_though_the_clock_is_set_back(
     assert first.fence < second.fence < third.fence
 
 
-async def test_what_is_not_due_is_refused(store: Store, clock: ManualClock):
+async def test_a_tick_that_is_not_due_is_refused(store: Store, clock: ManualClock):
     registered = await register(store)
     early = await tick(store, registered.cursor, due=clock.wall() + 2 * SECOND)
     assert (early.outcome, early.ready_in, early.run) == ("early", 2.0, None)
@@ -169,7 +169,9 @@ async def test_a_replica_whose_jobs_are_being_recovered_gets_no_run(
     assert (await tick(store, clock.wall(), replica="ann")).outcome == "gone"
 
 
-async def test_a_schedule_that_is_not_there_is_unknown(store: Store, clock: ManualClock):
+async def test_a_move_of_an_unknown_schedule_is_answered_as_unknown(
+    store: Store, clock: ManualClock
+):
     registered = await register(store)
     answer = await advance(store, move(registered, clock.wall(), name="other"))
     assert (answer.outcome, answer.cursor, answer.revision) == ("unknown", 0, 0)
@@ -229,7 +231,7 @@ async def test_a_tick_may_cancel_the_runs_before_it(store: Store, clock: ManualC
     assert (await advance(store, newer)).outcome == "done"
 
 
-async def test_it_may_rest_after_its_last_run(store: Store, clock: ManualClock):
+async def test_a_schedule_may_rest_after_its_last_run(store: Store, clock: ManualClock):
     job = await run(store, clock.wall(), replica="ann", rest=5.0)
     clock.shift(1)
     busy = await tick(store, clock.wall(), replica="ann", rest=5.0)
@@ -256,7 +258,7 @@ async def test_a_trigger_leaves_the_cursor_alone(store: Store, clock: ManualCloc
     assert (full.outcome, full.reason) == ("skipped", "limit")
 
 
-async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: ManualClock):
+async def test_the_deadline_of_a_run_counts_from_its_start(store: Store, clock: ManualClock):
     timed = new(1, task="@sync", queue=TIMERS, schedule="sync", options=ONCE, timeout=3.0)
     clock.shift(1)
     await run(store, clock.wall(), id=timed.id, run=timed, replica="ann")
@@ -266,7 +268,7 @@ async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: 
     assert (await look(store)).reason == "lost"
 
 
-async def test_decisions_tell_what_became_of_each_tick(store: Store, clock: ManualClock):
+async def test_decisions_record_the_outcome_of_each_tick(store: Store, clock: ManualClock):
     zero = clock.wall()
     missed = Decision(outcome="missed", reason="late", first=zero + 1, last=zero + 3, ticks=3)
     clock.shift(5)
@@ -328,7 +330,7 @@ async def test_old_decisions_are_forgotten_and_their_ticks_stay_decided(
     assert (await advance(store, again)).outcome == "passed"
 
 
-async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClock):
+async def test_of_many_replicas_that_see_a_tick_one_runs_it(world: World, clock: ManualClock):
     stores = [await world.store() for _ in range(3)]
     for _ in range(20):
         clock.shift(1)
@@ -349,7 +351,9 @@ async def test_of_many_who_see_a_tick_one_runs_it(world: World, clock: ManualClo
         await settle(stores[0], run, "succeeded")
 
 
-async def test_a_limit_is_exact_however_many_ask_at_once(world: World, clock: ManualClock):
+async def test_a_limit_is_exact_for_any_number_of_concurrent_calls(
+    world: World, clock: ManualClock
+):
     stores = [await world.store() for _ in range(3)]
     for _ in range(10):
         clock.shift(1)

@@ -21,7 +21,7 @@ async def test_a_call_without_commits_is_answered(store: Store):
     assert await store.schedules.commit([]) == []
 
 
-async def test_commits_of_one_call_see_what_those_before_them_did(store: Store):
+async def test_commits_of_one_call_see_the_effects_of_earlier_ones(store: Store):
     first = plan("sync", writes=(Write("sync", "first", "ruler", "definition"),))
     second = plan(
         expects=(Expected("sync", first.id),),
@@ -71,7 +71,7 @@ async def test_a_schedule_may_be_deleted_and_made_anew_in_one_call(store: Store)
     assert [line.ticks for line in await decisions(store, "sync")] == [1]
 
 
-async def test_one_that_is_refused_hides_no_other(store: Store):
+async def test_a_refused_commit_does_not_affect_the_others(store: Store):
     records = [await create(store, f"timer-{number}") for number in range(6)]
     newer = await rewrite(store, records[3], standing="newer")
     batch = [

@@ -73,7 +73,7 @@ async def test_only_a_write_changes_the_version(store: Store, clock: ManualClock
     assert after.live == 2
 
 
-async def test_all_that_a_commit_writes_gets_its_id_as_version(store: Store):
+async def test_every_schedule_that_a_commit_writes_gets_its_id_as_version(store: Store):
     old = await create(store, "old")
     other = await create(store, "other")
     writes = (Write("new", "a", "r", "d"), Write("old", "b", "r"))
@@ -151,7 +151,7 @@ async def test_a_commit_that_expects_a_schedule_is_stale_where_there_is_none(sto
     assert (await store.schedules.read()).records == []
 
 
-async def test_what_is_expected_and_not_written_is_compared_as_well(store: Store):
+async def test_schedules_that_a_commit_expects_but_does_not_write_are_compared_too(store: Store):
     sync, other = await create(store), await create(store, "other")
     newer = await rewrite(store, other)
     write = (Write("sync", "mine"),)
@@ -172,7 +172,7 @@ async def test_what_is_expected_and_not_written_is_compared_as_well(store: Store
     assert (await send(store, right)).outcome == "done"
 
 
-async def test_a_stale_commit_is_told_of_all_that_it_expected_otherwise(store: Store):
+async def test_a_stale_commit_gets_every_version_that_differs(store: Store):
     records = {name: await create(store, name, standing=name) for name in "abc"}
     newer = {name: await rewrite(store, records[name], ruler="newer") for name in "ab"}
     expects = (*(as_expected(records[name]) for name in "abc"), Expected("d", "v"))
@@ -203,7 +203,7 @@ async def refusals(store: Store, clock: ManualClock) -> dict[str, dict]:
     }
 
 
-async def test_what_is_refused_changes_nothing(store: Store, clock: ManualClock):
+async def test_a_refused_commit_changes_nothing(store: Store, clock: ManualClock):
     """A batch of many that are refused changes nothing either."""
     why = await refusals(store, clock)
     record = await look_at(store)
@@ -224,7 +224,7 @@ async def test_what_is_refused_changes_nothing(store: Store, clock: ManualClock)
     assert (await send(store, plan_run(record, **changes, start_on="ann"))).outcome == "done"
 
 
-async def test_the_first_reason_to_refuse_a_commit_is_told(store: Store, clock: ManualClock):
+async def test_a_refused_commit_gets_the_first_reason(store: Store, clock: ManualClock):
     why = await refusals(store, clock)
     record = await look_at(store)
     order = list(why)
@@ -235,7 +235,7 @@ async def test_the_first_reason_to_refuse_a_commit_is_told(store: Store, clock: 
         assert answer.outcome == reason, later
 
 
-async def test_the_repeat_of_a_run_comes_before_all_that_refuses_it(
+async def test_the_repeat_of_a_commit_with_a_run_is_recognised_before_any_refusal(
     store: Store, clock: ManualClock
 ):
     why = await refusals(store, clock)
@@ -245,7 +245,7 @@ async def test_the_repeat_of_a_run_comes_before_all_that_refuses_it(
         assert (await send(store, replace(made, **reason))).outcome == "done"
 
 
-async def test_a_commit_without_a_run_asks_for_no_replica(store: Store, clock: ManualClock):
+async def test_a_commit_without_a_run_needs_no_replica(store: Store, clock: ManualClock):
     why = await refusals(store, clock)
     for reason in ("gone", "expired"):
         assert (await send(store, plan(await look_at(store), **why[reason]))).outcome == "done"
@@ -283,7 +283,7 @@ async def test_a_commit_with_a_run_is_answered_as_before(
 
 
 @pytest.mark.parametrize("how", ["moved on", "ended", "deleted"])
-async def test_it_is_so_whatever_became_of_the_schedule_and_of_the_run(
+async def test_a_commit_with_a_run_is_answered_as_before_in_any_state_of_schedule_and_run(
     store: Store, clock: ManualClock, how: str
 ):
     await join(store, "ann", ttl=1000)

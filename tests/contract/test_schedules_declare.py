@@ -44,7 +44,7 @@ async def test_a_declaration_under_the_stored_ruler_is_noted(store: Store, clock
     assert await look_at(store) == replace(before, declared=clock.wall())
 
 
-async def test_names_that_are_not_there_or_have_another_ruler_are_lost(
+async def test_names_that_are_unknown_or_have_another_ruler_are_lost(
     store: Store, clock: ManualClock
 ):
     await create(store, "taken", ruler="other")
@@ -58,7 +58,7 @@ async def test_names_that_are_not_there_or_have_another_ruler_are_lost(
     assert await everything(store) == before
 
 
-async def test_one_that_is_lost_hides_no_other(store: Store, clock: ManualClock):
+async def test_a_lost_name_does_not_affect_the_others(store: Store, clock: ManualClock):
     for name in ("a", "b", "c"):
         await create(store, name, ruler=f"ruler of {name}")
     clock.shift(MINUTE)
@@ -70,7 +70,7 @@ async def test_one_that_is_lost_hides_no_other(store: Store, clock: ManualClock)
     assert [clock.wall() - record.declared for record in records] == [0, 60 * SECOND, 0]
 
 
-async def test_no_declaration_at_all_is_an_answer_too(store: Store, clock: ManualClock):
+async def test_a_call_without_declarations_is_answered(store: Store, clock: ManualClock):
     declared = await store.schedules.declare([])
     assert (declared.now, declared.lost) == (clock.wall(), [])
 
@@ -101,7 +101,7 @@ async def test_a_rewritten_schedule_is_lost_to_its_former_ruler(store: Store, cl
     assert (await look_at(store)).declared == clock.wall()
 
 
-async def test_a_commit_declares_its_schedule_if_it_says_so(store: Store, clock: ManualClock):
+async def test_a_commit_declares_its_schedule_on_request(store: Store, clock: ManualClock):
     first, other = await create(store), await create(store, "other")
     clock.shift(MINUTE)
     expects = (as_expected(first), as_expected(other))
@@ -136,9 +136,7 @@ def silent(of: Any, seconds: float, **details: Any) -> Commit:
     return plan(of, **{"expects": expects, "writes": (Write("sync", "taken", "other"),), **details})
 
 
-async def test_a_schedule_that_was_declared_not_long_ago_makes_a_commit_stale(
-    store: Store, clock: ManualClock
-):
+async def test_a_recently_declared_schedule_makes_a_commit_stale(store: Store, clock: ManualClock):
     record = await create(store)
     taken = silent(record, MINUTE)
     clock.shift(MINUTE - MOMENT)
@@ -182,7 +180,7 @@ async def test_a_schedule_that_is_only_expected_may_have_to_be_silent(
     assert (await send(store, back)).outcome == "done"
 
 
-async def test_a_schedule_that_is_not_there_is_silent(store: Store):
+async def test_an_unknown_schedule_is_silent(store: Store):
     assert (await send(store, silent("sync", MINUTE))).outcome == "done"
 
 
@@ -199,7 +197,7 @@ async def test_a_declaration_of_the_future_counts_as_one_of_now(store: Store, cl
 
 
 @pytest.mark.parametrize("reason", ["early", "gone", "full"])
-async def test_it_is_written_back_also_if_the_commit_is_refused_for_another_reason(
+async def test_a_declaration_of_the_future_is_corrected_even_if_the_commit_is_refused(
     store: Store, clock: ManualClock, reason: str
 ):
     record = await create(store)
@@ -214,7 +212,9 @@ async def test_it_is_written_back_also_if_the_commit_is_refused_for_another_reas
     assert await look_at(store) == replace(record, declared=clock.wall())
 
 
-async def test_it_is_written_back_where_it_is_only_expected(store: Store, clock: ManualClock):
+async def test_a_declaration_of_the_future_is_corrected_where_it_is_only_expected(
+    store: Store, clock: ManualClock
+):
     record, successor = await create(store), await create(store, "successor")
     clock.step(-HOUR)
     expects = (as_expected(record), as_expected(successor, MINUTE))
@@ -247,7 +247,7 @@ async def test_schedules_are_listed_in_pages_by_the_bytes_of_their_names(
     assert [record.name for record in page] == ["e"]
 
 
-async def test_schedules_can_be_asked_for_by_name(store: Store, clock: ManualClock):
+async def test_schedules_can_be_read_by_name(store: Store, clock: ManualClock):
     for name in ("a", "b", "c"):
         await create(store, name)
     reading = await store.schedules.read(["c", "x", "a"])
@@ -332,7 +332,7 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_store_that_is_not_open_says_so(world: World, name: str):
+async def test_a_store_that_is_not_open_raises_an_error(world: World, name: str):
     store = world.unopened()
     with pytest.raises(StoreError):
         await CALLS[name](store)

@@ -40,7 +40,7 @@ async def test_a_new_schedule_has_no_history(store: Store):
     assert await decisions(store, "sync") == []
 
 
-async def test_lines_are_kept_as_they_are_and_get_their_time(store: Store, clock: ManualClock):
+async def test_lines_are_stored_unchanged_with_their_time(store: Store, clock: ManualClock):
     await create(store)
     clock.shift(5)
     line = tick_line("why", like="late", first=TICK, last=TICK + SECOND, ticks=2, at=7)
@@ -76,7 +76,7 @@ async def test_a_schedule_may_begin_with_lines(store: Store):
     assert await bodies(store) == ["second", "first"]
 
 
-async def test_the_newest_lines_are_returned_first_and_no_more_than_asked_for(store: Store):
+async def test_lines_are_returned_newest_first_up_to_the_limit(store: Store):
     await create(store)
     for number in range(5):
         await add(store, tick_line(str(number)))
@@ -164,7 +164,7 @@ async def test_old_lines_are_forgotten(store: Store):
     assert latest.body == "last"
 
 
-async def test_more_lines_than_are_kept_may_come_at_once(store: Store):
+async def test_one_commit_may_have_more_lines_than_are_kept(store: Store):
     await create(store)
     await add(store, *(tick_line(str(number)) for number in range(DECISIONS_MAX + 5)))
     numbers = [int(line.body) for line in await decisions(store, "sync")]

@@ -86,7 +86,7 @@ async def test_of_many_commits_of_one_version_exactly_one_is_carried_out(stores:
     assert len(await decisions(stores[0], "sync")) == min(100, SIZE.rounds)
 
 
-async def test_of_many_who_make_a_schedule_exactly_one_does(stores: list[Store]):
+async def test_of_many_commits_that_create_a_schedule_exactly_one_does(stores: list[Store]):
     for turn in range(SIZE.rounds):
         name = f"timer-{turn}"
         commits = [
@@ -133,7 +133,7 @@ async def test_renames_in_opposite_directions_are_carried_out_one_after_the_othe
         assert pair[0].standing == pair[1].standing
 
 
-async def test_two_names_that_take_over_from_each_other_are_not_both_made(stores: list[Store]):
+async def test_two_names_that_take_over_from_each_other_are_not_both_created(stores: list[Store]):
     for turn in range(SIZE.rounds):
         first, second = f"one-{turn}", f"two-{turn}"
         expects = (as_expected(first), as_expected(second))
@@ -157,7 +157,7 @@ async def test_two_names_that_take_over_from_each_other_are_not_both_made(stores
         assert sorted(standings) == ["goes on", "rests"]
 
 
-async def test_calls_that_cross_each_other_do_not_block_each_other(
+async def test_concurrent_calls_in_opposite_order_do_not_block_each_other(
     stores: list[Store], clock: ManualClock
 ):
     names = [f"timer-{number}" for number in range(30)]
@@ -187,7 +187,7 @@ async def test_calls_that_cross_each_other_do_not_block_each_other(
 
 
 @pytest.mark.parametrize("on", ["", "ann"], ids=["everywhere", "on a replica"])
-async def test_a_room_is_exact_however_many_ask_at_once(
+async def test_a_room_is_exact_for_any_number_of_concurrent_commits(
     stores: list[Store], clock: ManualClock, on: str
 ):
     record = await create(stores[0])
@@ -269,7 +269,7 @@ async def test_names_that_expect_each_others_silence_do_not_block_each_other(
 # Callers that are cancelled.
 
 
-async def test_what_a_cancelled_commit_did_is_decided_before_the_next_call(store: Store):
+async def test_the_effect_of_a_cancelled_commit_is_decided_before_the_next_call(store: Store):
     def commit() -> Coroutine[Any, Any, Any]:
         writes = (Write("sync", "s", "r", "d"),)
         return store.schedules.commit([plan_run("sync", writes=writes, job={"retention": 0.0})])

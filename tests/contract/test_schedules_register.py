@@ -43,7 +43,7 @@ async def test_planting_again_changes_nothing_but_when_it_was_declared(
     assert (record.registered, record.declared) == (before.now, clock.wall())
 
 
-async def test_what_happened_while_nobody_was_there_is_not_forgotten(
+async def test_a_schedule_keeps_its_cursor_and_last_run_while_no_replica_runs(
     store: Store, clock: ManualClock
 ):
     registered = await register(store)
@@ -80,7 +80,7 @@ async def test_an_older_definition_yields_while_the_newer_one_is_declared(
     assert (await register(store, definition=b"second")).revision == 0
 
 
-async def test_whoever_moves_the_cursor_declares_it(store: Store, clock: ManualClock):
+async def test_moving_the_cursor_declares_the_schedule(store: Store, clock: ManualClock):
     await register(store)
     await register(store, definition=b"second")
     clock.shift(DECLARED_FOR - 1)
@@ -89,7 +89,9 @@ async def test_whoever_moves_the_cursor_declares_it(store: Store, clock: ManualC
     assert (await register(store)).revision == 0
 
 
-async def test_whoever_triggers_it_need_not_have_it(store: Store, clock: ManualClock):
+async def test_a_replica_can_trigger_a_schedule_that_it_does_not_declare(
+    store: Store, clock: ManualClock
+):
     await register(store)
     await register(store, definition=b"second")
     before = (await look_at(store)).declared
@@ -148,7 +150,7 @@ async def test_another_calendar_begins_now(store: Store, clock: ManualClock):
     assert (same.revision, same.cursor) == (4, changed.cursor)
 
 
-async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
+async def test_schedules_that_no_replica_declares_are_forgotten_in_the_end(
     store: Store, clock: ManualClock
 ):
     await join(store, "ann", ttl=1000)
@@ -164,7 +166,7 @@ async def test_schedules_that_nobody_declares_are_forgotten_in_the_end(
 
 
 @pytest.mark.parametrize("name", ["naïve", "a b", "日次", "x:y/z{}%*?[]", "'; --"])
-async def test_names_are_kept_as_they_are(store: Store, clock: ManualClock, name: str):
+async def test_names_are_stored_unchanged(store: Store, clock: ManualClock, name: str):
     await register(store, name, b'{"every": 5}')
     await run(store, clock.wall(), name=name)
     assert [schedule.name for schedule in await look_at_all(store)] == [name]

@@ -54,7 +54,7 @@ def extended(text: str, fields: dict[str, Any]) -> str:
     return msgspec.json.encode({**msgspec.json.decode(text), **fields}).decode()
 
 
-async def test_what_a_newer_release_has_added_stays(store: Store, clock: ManualClock):
+async def test_fields_that_a_newer_release_has_added_stay(store: Store, clock: ManualClock):
     await register(store)
     await extend(store, standing={"colour": [1, 2]}, definition={"owner": {"team": "a"}})
     clock.shift(1)
@@ -70,7 +70,7 @@ async def test_what_a_newer_release_has_added_stays(store: Store, clock: ManualC
     assert msgspec.json.decode(record.definition)["owner"] == {"team": "a"}
 
 
-async def test_what_a_newer_release_has_written_in_its_own_form_is_left_to_it(
+async def test_documents_in_the_format_of_a_newer_release_are_left_to_it(
     store: Store, clock: ManualClock
 ):
     registered = await register(store)
@@ -102,9 +102,7 @@ async def test_a_freeze_of_everything_that_a_newer_release_has_written_holds(
         await thaw(store, EVERYTHING)
 
 
-async def test_a_schedule_whose_standing_cannot_be_read_begins_anew(
-    store: Store, clock: ManualClock
-):
+async def test_a_schedule_with_an_unreadable_standing_starts_over(store: Store, clock: ManualClock):
     registered = await register(store)
     await rewrite(store, await look_at_record(store), standing="{")
     clock.shift(1)
@@ -115,7 +113,7 @@ async def test_a_schedule_whose_standing_cannot_be_read_begins_anew(
     assert (await tick(store, clock.wall())).outcome == "done"
 
 
-async def test_a_former_name_whose_standing_cannot_be_read_holds_up_no_other(
+async def test_a_former_name_with_an_unreadable_standing_delays_no_other(
     store: Store, clock: ManualClock
 ):
     await register(store, "old")
@@ -125,7 +123,7 @@ async def test_a_former_name_whose_standing_cannot_be_read_holds_up_no_other(
     assert (successor.ruler, successor.cursor) == ("first", clock.wall())
 
 
-async def test_a_schedule_whose_definition_cannot_be_read_is_defined_anew(
+async def test_a_schedule_with_an_unreadable_definition_is_defined_anew(
     store: Store, clock: ManualClock
 ):
     await register(store)
@@ -151,7 +149,7 @@ async def test_successors_that_go_round_in_a_circle_end_nothing(store: Store, cl
 
 
 @pytest.mark.parametrize("how", ["recover", "leave"])
-async def test_a_run_whose_options_cannot_be_read_does_not_run_again(
+async def test_a_run_with_unreadable_options_does_not_run_again(
     store: Store, clock: ManualClock, how: str
 ):
     await join(store, "ann")

@@ -69,7 +69,7 @@ async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: 
     assert (await register(store, "new")).revision == 0
 
 
-async def test_what_was_planned_before_a_rename_does_not_hold_after_it(
+async def test_a_move_that_was_planned_before_a_rename_is_stale_after_it(
     store: Store, clock: ManualClock
 ):
     before = await register(store, "old")
@@ -98,7 +98,7 @@ async def test_a_rename_that_comes_again_has_no_tick_under_both_names(
     assert (await tick(store, clock.wall(), name="new")).outcome == "done"
 
 
-async def test_a_name_takes_over_from_all_that_it_had(store: Store, clock: ManualClock):
+async def test_a_name_takes_over_from_all_its_former_names(store: Store, clock: ManualClock):
     for name in ("first", "second", "third"):
         await register(store, name)
     clock.shift(5)
@@ -192,7 +192,7 @@ async def test_a_name_that_another_one_has_taken_stays_with_it(store: Store, clo
     ]
 
 
-async def test_what_nobody_has_decided_about_outlives_renames(store: Store, clock: ManualClock):
+async def test_undecided_ticks_survive_renames(store: Store, clock: ManualClock):
     await plant_all(store, [registration("a", b"hourly")])
     await plant_all(store, [registration("b", b"daily", renamed_from=("a",))])
     decided = clock.wall()
@@ -205,7 +205,7 @@ async def test_what_nobody_has_decided_about_outlives_renames(store: Store, cloc
     assert again.cursor == decided
 
 
-async def test_the_last_run_goes_along(store: Store, clock: ManualClock):
+async def test_the_last_run_goes_along_with_a_rename(store: Store, clock: ManualClock):
     await join(store, "ann", ttl=1000)
     await register(store, "old")
     before = await run(store, clock.wall(), name="old", replica="ann")
@@ -300,7 +300,7 @@ async def test_a_cursor_never_goes_back_with_a_name(store: Store, clock: ManualC
 
 
 @pytest.mark.parametrize("former", [("a", "b"), ("b", "a")])
-async def test_an_heir_of_two_goes_on_after_the_later_one_if_the_clock_was_set_back(
+async def test_the_successor_of_two_continues_after_the_later_one_if_the_clock_was_set_back(
     store: Store, clock: ManualClock, former: tuple[str, str]
 ):
     for name in former:

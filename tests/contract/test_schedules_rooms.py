@@ -48,7 +48,7 @@ async def replicas(store: Store) -> None:
 # How a run begins.
 
 
-async def test_a_run_that_is_born_on_a_replica_runs_already(store: Store, clock: ManualClock):
+async def test_a_run_created_on_a_replica_is_running(store: Store, clock: ManualClock):
     record = await create(store)
     clock.shift(5)
     job = {"payload": b"p", "tags": ("t",), "priority": 3, "options": "opaque", "timeout": 7.0}
@@ -83,7 +83,7 @@ async def test_a_run_without_a_replica_waits_and_is_due_at_once(store: Store, cl
     assert (claimed.replica, claimed.attempt) == ("ann", 1)
 
 
-async def test_the_deadline_of_a_run_counts_from_its_birth(store: Store, clock: ManualClock):
+async def test_the_deadline_of_a_run_counts_from_its_start(store: Store, clock: ManualClock):
     record = await create(store)
     clock.shift(5)
     made = await run(store, record, start_on="ann", not_before=TICK, job={"timeout": 3.0})
@@ -99,7 +99,7 @@ async def test_a_run_without_a_timeout_has_no_deadline(store: Store, clock: Manu
     assert await recover_all(store) == []
 
 
-async def test_no_claim_returns_a_run_that_was_born(store: Store):
+async def test_no_claim_returns_a_run_created_on_a_replica(store: Store):
     record = await create(store)
     await insert(store, new(1))
     number = new_claim_no()
@@ -128,7 +128,7 @@ async def test_a_schedule_may_begin_with_a_run(store: Store):
     assert record.latest is not None
 
 
-async def test_a_replica_that_is_not_known_or_was_declared_dead_is_gone(
+async def test_a_replica_that_is_unknown_or_was_declared_dead_is_gone(
     store: Store, clock: ManualClock
 ):
     record = await create(store)
@@ -159,7 +159,7 @@ async def test_a_replica_that_has_missed_its_heartbeats_is_expired(
 # Fences.
 
 
-async def test_fences_of_runs_that_are_born_grow(store: Store, clock: ManualClock):
+async def test_fences_of_runs_created_on_a_replica_grow(store: Store, clock: ManualClock):
     record, fences = await create(store), []
     for step in (0, -HOUR, 0, HOUR / 2, -2 * HOUR):
         clock.step(step)
@@ -231,7 +231,7 @@ async def test_a_room_counts_unfinished_runs_wherever_they_are(store: Store):
     assert (await send(store, plan_run(record, rooms=(Room(2),)))).outcome == "full"
 
 
-async def test_a_room_of_a_replica_counts_what_runs_there(store: Store):
+async def test_a_room_of_a_replica_counts_the_runs_on_it(store: Store):
     record = await create(store)
     on_ann, on_ben = Room(1, on="ann"), Room(1, on="ben")
     waits = await run(store, record, rooms=(on_ann,))

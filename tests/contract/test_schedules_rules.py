@@ -184,7 +184,7 @@ async def test_a_replica_that_is_out_of_date_asks_once_more(
     assert meddled.faults.calls - before == {"commit": 2}
 
 
-async def test_no_tick_is_refused_by_what_is_out_of_date(
+async def test_no_tick_is_refused_because_of_outdated_knowledge(
     store: Store, clock: ManualClock, other: Scheduling
 ):
     await plant_by(other, "sync")
@@ -270,7 +270,7 @@ async def test_a_change_that_is_sent_twice_counts_once(store: Store, clock: Manu
     assert not await twice.reset("successor")
 
 
-async def test_a_tick_is_held_although_the_runs_before_it_are_not_cancelled_yet(
+async def test_a_tick_is_held_until_the_runs_before_it_are_cancelled(
     store: Store, clock: ManualClock, meddled: Meddled, other: Scheduling
 ):
     registered = await plant_by(other, "sync")

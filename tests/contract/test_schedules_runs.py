@@ -108,7 +108,7 @@ async def test_runs_are_found_like_all_jobs(store: Store, clock: ManualClock):
     assert beat.held == 1
 
 
-async def test_a_repeated_claim_does_not_return_what_was_born_here(
+async def test_a_repeated_claim_does_not_return_runs_created_on_the_replica(
     store: Store, clock: ManualClock
 ):
     first = await run(store, clock.wall(), rerun=True)
@@ -165,7 +165,7 @@ async def test_a_freeze_is_remembered(store: Store, clock: ManualClock):
     assert (await look_at(store)).freeze == kept
 
 
-async def test_what_is_not_there_cannot_be_frozen(store: Store):
+async def test_an_unknown_schedule_cannot_be_frozen(store: Store):
     assert not await freeze(store, "other")
     assert not await thaw(store, "other")
     assert not await thaw(store, EVERYTHING)

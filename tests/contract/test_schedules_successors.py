@@ -23,7 +23,7 @@ async def test_a_name_goes_on_now_if_the_last_of_its_successors_was_forgotten(
     assert (await look_at(store, "b")).successor == "a"
 
 
-async def test_a_name_that_is_there_takes_nothing_from_an_heir(store: Store, clock: ManualClock):
+async def test_an_existing_name_takes_nothing_from_a_successor(store: Store, clock: ManualClock):
     await register(store, "old")
     new = await rename(store, "old", "new")
     before = await register(store, "other")

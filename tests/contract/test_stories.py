@@ -265,7 +265,7 @@ WORK: list[Step] = [
 
 
 @pytest.mark.parametrize("story", [BATCHES, WORK], ids=["leases", "jobs"])
-async def test_every_store_tells_the_same_story(
+async def test_every_store_answers_a_story_of_calls_in_the_same_way(
     world: World, clock: ManualClock, story: list[Step]
 ):
     expected = await alone(story, "KEY")

@@ -55,7 +55,7 @@ def test_every_method_of_the_contract_is_called_in_some_test():
     assert promised - called == set()
 
 
-def test_the_gate_leaves_no_store_out(pytestconfig: pytest.Config):
+def test_the_gate_tests_every_store(pytestconfig: pytest.Config):
     left_out = set(FAMILIES) - set(chosen_families(pytestconfig))
     assert os.environ.get("CI") != "true" or not left_out
 
@@ -71,6 +71,6 @@ def test_a_missing_server_is_a_failure_at_the_gate(monkeypatch: pytest.MonkeyPat
         fixtures.require(server)
 
 
-async def test_every_test_has_a_world_of_its_own(world: World, store: Store):
+async def test_every_test_starts_with_an_empty_namespace(world: World, store: Store):
     assert await store.leases.find() == []
     assert world.namespace == store.namespace

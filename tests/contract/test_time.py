@@ -9,7 +9,7 @@ from tests.contract.conftest import Place
 HOUR = 3600.0
 
 
-async def test_what_ends_at_an_instant_is_over_at_that_instant(store: Store, clock: ManualClock):
+async def test_a_lease_is_over_at_the_very_instant_it_ends(store: Store, clock: ManualClock):
     lease = await take(store, "key", "ann", ttl=10)
     await be_refused(store, "key", "ben", waiting=10)
     clock.shift(10 - MOMENT)
@@ -21,7 +21,7 @@ async def test_what_ends_at_an_instant_is_over_at_that_instant(store: Store, clo
     assert not await store.leases.mark("done", lease, "v1")
 
 
-async def test_a_lease_that_nobody_looks_at_ends_as_well(store: Store, clock: ManualClock):
+async def test_a_lease_ends_even_if_no_call_looks_at_it(store: Store, clock: ManualClock):
     await take(store, "key", "ann", ttl=10)
     clock.shift(400 * 24 * HOUR)
     assert await store.leases.find() == []
@@ -65,7 +65,7 @@ async def test_after_a_step_back_a_waiter_ends_within_its_life_after_the_next_lo
     await place.take("ben")
 
 
-async def test_after_a_step_back_a_holder_goes_on(place: Place, clock: ManualClock):
+async def test_after_a_step_back_a_holder_keeps_its_lease(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30)
     for _ in range(3):
         clock.step(-HOUR)
@@ -77,7 +77,9 @@ async def test_after_a_step_back_a_holder_goes_on(place: Place, clock: ManualClo
     await place.take("ben")
 
 
-async def test_a_lease_found_ended_stays_ended_over_a_step_back(place: Place, clock: ManualClock):
+async def test_a_lease_that_was_seen_to_end_stays_ended_over_a_step_back(
+    place: Place, clock: ManualClock
+):
     ann = await place.take("ann", ttl=30)
     clock.shift(30)
     ben = await place.take("ben", ttl=30)
@@ -89,7 +91,9 @@ async def test_a_lease_found_ended_stays_ended_over_a_step_back(place: Place, cl
     assert await renew(place.store, ben) == [True]
 
 
-async def test_after_a_step_forward_one_answer_fits_the_other(place: Place, clock: ManualClock):
+async def test_after_a_step_forward_the_answers_agree_with_each_other(
+    place: Place, clock: ManualClock
+):
     """A step may end leases early, or not be felt; but all calls agree, and fences rise."""
     ann = await place.take("ann", ttl=30)
     clock.step(HOUR)
@@ -106,7 +110,9 @@ async def test_after_a_step_forward_one_answer_fits_the_other(place: Place, cloc
     assert (await place.take("cid")).fence > ann.fence
 
 
-async def test_there_and_back_again_leaves_a_store_that_works(store: Store, clock: ManualClock):
+async def test_after_a_step_forward_and_back_the_store_still_works(
+    store: Store, clock: ManualClock
+):
     fences = []
     for step in (HOUR, -2 * HOUR, HOUR, -HOUR):
         lease = await take(store, "key", f"h{step}{len(fences)}", ttl=30)

@@ -49,14 +49,14 @@ async def taking_part(store: Store, world: World) -> AsyncIterator[UserTransacti
 
 
 @pytest.mark.parametrize("purpose", ["guard()", "within()", "transaction()"])
-async def test_something_that_is_no_connection_is_refused(store: Store, purpose):
+async def test_an_object_that_is_no_connection_is_refused(store: Store, purpose):
     with pytest.raises(ConfigError) as refused:
         store.within(object(), purpose)
     assert purpose in str(refused.value)
     assert ("Pass a " in str(refused.value)) == store.traits.transactional
 
 
-async def test_what_is_inserted_is_there_with_the_commit_only(store: Store, world: World):
+async def test_an_inserted_job_is_visible_only_after_the_commit(store: Store, world: World):
     job = calls.new(1, unique=Unique(key="k", digest="d"), tags=("t",), queue="q")
     async with taking_part(store, world) as own:
         if own is None:
@@ -93,7 +93,7 @@ async def test_nothing_is_done_outside_of_a_transaction(store: Store, world: Wor
         assert await store.jobs.get([calls.id_of(1)]) == [None]
 
 
-async def test_an_attempt_ends_with_the_commit_only(store: Store, world: World):
+async def test_an_attempt_ends_only_with_the_commit(store: Store, world: World):
     job = await calls.start_one(store)
     end = settlement(id=job.id, fence=job.fence, outcome="succeeded", result=b"1", history=b"{}\n")
     async with taking_part(store, world) as own:
@@ -117,7 +117,7 @@ async def test_an_attempt_ends_with_the_commit_only(store: Store, world: World):
         await own.rollback()
 
 
-async def test_only_the_present_attempt_is_held(store: Store, world: World):
+async def test_only_the_current_attempt_is_held(store: Store, world: World):
     job = await calls.start_one(store)
     await calls.insert(store, calls.new(77))
     waiting = await calls.look(store, 77)

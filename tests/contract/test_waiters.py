@@ -19,7 +19,7 @@ async def test_a_refused_caller_that_waits_joins_the_line(place: Place, clock: M
     assert waiter.held_for == pytest.approx(2)
 
 
-async def test_those_in_line_are_served_in_order_of_arrival(place: Place, clock: ManualClock):
+async def test_waiters_are_served_in_order_of_arrival(place: Place, clock: ManualClock):
     ann = await place.take("ann")
     for holder in ("zoe", "ben", "mia"):
         await place.be_refused(holder, waiting=100)
@@ -55,7 +55,7 @@ async def test_a_clock_stepped_back_does_not_let_newcomers_in_front(
     assert await place.line() == ["ben", "cid"]
 
 
-async def test_each_is_told_how_many_are_ahead(place: Place):
+async def test_each_waiter_learns_how_many_are_ahead(place: Place):
     await place.take("ann")
     for ahead, holder in enumerate(["ben", "cid", "dee"]):
         assert (await place.be_refused(holder, waiting=10)).ahead == ahead
@@ -84,7 +84,7 @@ async def test_the_former_holder_is_a_newcomer(place: Place):
     await place.take("ben")
 
 
-async def test_a_newcomer_is_admitted_where_there_is_room_for_those_ahead_too(store: Store):
+async def test_a_newcomer_is_admitted_if_there_is_room_for_all_waiters_ahead_too(store: Store):
     first = await fill(store, "key", dict.fromkeys("abcde", 30.0), limit=5)
     await be_refused(store, "key", "ben", limit=5, waiting=10)
     await store.leases.release(first[:1])
@@ -110,7 +110,7 @@ async def test_asking_again_keeps_the_place_and_renews_its_life(place: Place, cl
     assert ben.held_for == pytest.approx(10)
 
 
-async def test_asking_again_tells_the_newest_wishes(store: Store):
+async def test_asking_again_replaces_the_wishes_of_a_waiter(store: Store):
     await take(store, "key", "ann")
     await be_refused(store, "key", "ben", limit=1, ttl=10, waiting=3, meta={"try": "first"})
     await be_refused(store, "key", "ben", limit=4, ttl=20, waiting=5, meta={"try": "second"})
@@ -131,7 +131,7 @@ async def test_asking_again_without_waiting_neither_loses_the_place_nor_renews_i
     assert await place.line() == ["cid"]
 
 
-async def test_a_dead_waiter_costs_those_behind_it_no_more_than_its_life(
+async def test_a_dead_waiter_delays_others_no_longer_than_its_life(
     place: Place, clock: ManualClock
 ):
     ann = await place.take("ann")
@@ -145,7 +145,9 @@ async def test_a_dead_waiter_costs_those_behind_it_no_more_than_its_life(
     await place.take("ben")
 
 
-async def test_who_comes_back_after_its_life_is_last(place: Place, clock: ManualClock):
+async def test_a_waiter_that_comes_back_after_its_life_is_last_in_line(
+    place: Place, clock: ManualClock
+):
     await place.take("ann", ttl=AGES)
     await place.be_refused("ben", waiting=3)
     await place.be_refused("cid", waiting=60)
@@ -154,7 +156,7 @@ async def test_who_comes_back_after_its_life_is_last(place: Place, clock: Manual
     assert await place.line() == ["cid", "ben"]
 
 
-async def test_who_is_granted_leaves_the_line(place: Place):
+async def test_a_granted_waiter_leaves_the_line(place: Place):
     ann = await place.take("ann")
     await place.be_refused("ben", waiting=100)
     await place.store.leases.release([ann])
@@ -164,7 +166,7 @@ async def test_who_is_granted_leaves_the_line(place: Place):
     assert await place.holder() == "ben"
 
 
-async def test_a_grant_goes_by_what_was_asked_last(store: Store, clock: ManualClock):
+async def test_a_grant_uses_the_newest_wishes_of_a_waiter(store: Store, clock: ManualClock):
     ann = await take(store, "key", "ann")
     await be_refused(store, "key", "ben", limit=1, ttl=10, waiting=50, meta={"try": "first"})
     await store.leases.release([ann])
@@ -204,7 +206,7 @@ async def test_a_waiters_life_outlasts_the_lease_it_waits_for(place: Place, cloc
 # Retry_in: the end of the lease whose place the caller would get.
 
 
-async def test_the_caller_waits_for_the_lease_that_those_ahead_leave_to_it(store: Store):
+async def test_a_waiter_waits_for_the_lease_that_the_waiters_ahead_leave_to_it(store: Store):
     await fill(store, "key", {"late": 30, "soon": 10, "mid": 20}, limit=3)
     answers = [
         await be_refused(store, "key", holder, limit=3, waiting=100)
@@ -217,7 +219,7 @@ async def test_the_caller_waits_for_the_lease_that_those_ahead_leave_to_it(store
     assert again.retry_in == pytest.approx(20)
 
 
-async def test_retry_in_keeps_its_word(store: Store, clock: ManualClock):
+async def test_after_retry_in_the_waiter_is_granted(store: Store, clock: ManualClock):
     await fill(store, "key", {"late": 30, "soon": 10, "mid": 20}, limit=3)
     for holder in ("ben", "cid", "dee"):
         await be_refused(store, "key", holder, limit=3, waiting=100)
@@ -229,7 +231,7 @@ async def test_retry_in_keeps_its_word(store: Store, clock: ManualClock):
         await take(store, "key", holder, limit=3, ttl=100)
 
 
-async def test_free_places_count_when_the_wait_is_told(store: Store):
+async def test_free_places_count_in_the_reported_wait(store: Store):
     leases = await fill(store, "key", {"a": 10, "b": 20, "c": 30}, limit=3)
     for holder in ("ben", "cid", "dee"):
         await be_refused(store, "key", holder, limit=3, waiting=100)
@@ -242,7 +244,7 @@ async def test_free_places_count_when_the_wait_is_told(store: Store):
     assert retry_in == pytest.approx([20, 30])
 
 
-async def test_the_smallest_limit_counts_when_the_wait_is_told(store: Store):
+async def test_the_smallest_limit_counts_in_the_reported_wait(store: Store):
     await fill(store, "key", {"a": 10, "b": 20, "c": 30}, limit=3)
     # Of a limit of 2 there is a place when only one of the three is left.
     assert (await be_refused(store, "key", "ben", limit=2)).retry_in == pytest.approx(20)

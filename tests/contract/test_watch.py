@@ -40,7 +40,7 @@ async def rung(watch: Watch) -> bool:
     return await watch.wait(0)
 
 
-async def test_a_release_wakes_the_first_in_line_and_nobody_else(here: Store, there: Store):
+async def test_a_release_wakes_only_the_first_in_line(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     for holder in ("ben", "cid"):
         await be_refused(here, "key", holder, waiting=60)
@@ -72,7 +72,7 @@ async def test_a_release_on_the_same_store_object_wakes_too(here: Store):
         assert await first.wait(SOON)
 
 
-async def test_who_is_woken_can_acquire(here: Store, there: Store):
+async def test_a_woken_waiter_can_acquire(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as first:
@@ -81,7 +81,7 @@ async def test_who_is_woken_can_acquire(here: Store, there: Store):
         await take(here, "key", "ben")
 
 
-async def test_where_nobody_waits_nobody_is_woken(here: Store, there: Store):
+async def test_a_release_without_waiters_wakes_no_watcher(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await take(there, "other", "ben")
     async with here.watch(of("ann"), of("ben"), of("key"), of("")) as watch:
@@ -90,7 +90,7 @@ async def test_where_nobody_waits_nobody_is_woken(here: Store, there: Store):
         assert not await rung(watch)
 
 
-async def test_where_there_is_no_room_nobody_is_woken(here: Store, there: Store):
+async def test_a_release_that_makes_no_room_wakes_no_waiter(here: Store, there: Store):
     leases = await fill(there, "key", dict.fromkeys("vwxyz", 60.0), limit=5)
     await be_refused(here, "key", "ben", limit=3, waiting=60)
     async with here.watch(of("ben")) as watch:
@@ -111,7 +111,7 @@ async def test_a_place_given_up_wakes_the_next_if_there_is_room(here: Store, the
         assert await second.wait(SOON)
 
 
-async def test_a_waiter_with_a_smaller_limit_is_woken_before_those_behind_it(
+async def test_a_waiter_with_a_smaller_limit_is_woken_before_waiters_behind_it(
     here: Store, there: Store
 ):
     leases = await fill(there, "key", dict.fromkeys("abcd", 60.0), limit=10)
@@ -130,7 +130,9 @@ async def test_a_waiter_with_a_smaller_limit_is_woken_before_those_behind_it(
         assert await second.wait(SOON)
 
 
-async def test_a_small_limit_that_gives_up_wakes_those_behind_it(here: Store, there: Store):
+async def test_a_waiter_with_a_small_limit_that_gives_up_wakes_the_waiters_behind_it(
+    here: Store, there: Store
+):
     await fill(there, "key", dict.fromkeys("abcd", 60.0), limit=10)
     for holder, limit in {"small": 3, "large": 10, "last": 10}.items():
         await be_refused(here, "key", holder, limit=limit, waiting=60)
@@ -191,7 +193,7 @@ async def test_a_watch_may_be_for_several_topics(here: Store, there: Store):
             await here.leases.release([await take(here, "key", holder)])
 
 
-async def test_everybody_who_watches_where_the_waiter_asked_is_woken(here: Store, there: Store):
+async def test_all_watches_of_a_waiter_on_its_store_object_are_woken(here: Store, there: Store):
     ann = await take(there, "key", "ann")
     await be_refused(here, "key", "ben", waiting=60)
     async with here.watch(of("ben")) as first, here.watch(of("ben")) as second:

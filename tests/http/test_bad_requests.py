@@ -67,7 +67,7 @@ BODIES = {
 }
 
 
-async def test_a_body_that_cannot_be(ann: httpx2.AsyncClient, service: Service):
+async def test_a_malformed_body_is_refused(ann: httpx2.AsyncClient, service: Service):
     for what, (body, status, kind) in BODIES.items():
         answer = await ann.post("/reports", content=body, headers=JSON)
         assert_problem(answer, status, kind, what)
@@ -87,20 +87,20 @@ OTHER_TYPES = [
 ]
 
 
-async def test_a_body_that_is_not_called_json(ann: httpx2.AsyncClient, service: Service):
+async def test_a_body_with_another_media_type_is_refused(ann: httpx2.AsyncClient, service: Service):
     for headers in ([], *([("Content-Type", kind)] for kind in OTHER_TYPES)):
         answer = await ann.post("/reports", content=b'{"month":3}', headers=headers)
         assert_problem(answer, 415, "unsupported-media-type", headers)
     assert await stored(service.app) == []
 
 
-async def test_a_body_that_is_called_json(ann: httpx2.AsyncClient):
+async def test_a_body_with_a_json_media_type_is_accepted(ann: httpx2.AsyncClient):
     for kind in ("application/json", "Application/JSON; charset=utf-8", "application/vnd.x+json"):
         answer = await ann.post("/reports", content=b'{"month":3}', headers={"Content-Type": kind})
         assert answer.status_code == 202, kind
 
 
-async def test_where_it_does_not_fit_is_pointed_at_without_quoting_it(ann: httpx2.AsyncClient):
+async def test_an_invalid_field_is_named_without_quoting_its_value(ann: httpx2.AsyncClient):
     answer = await ann.post("/reports", json={"month": "canary-1", "secret": ["canary-2"]})
     assert_problem(answer, 422, "invalid-request")
     assert answer.json()["errors"]
@@ -129,7 +129,7 @@ async def test_a_large_body_is_refused_before_it_is_read(service: Service, face:
     assert await stored(service.app) == []
 
 
-async def test_ten_megabytes_over_the_wire(service: Service, face: Face):
+async def test_ten_megabytes_are_refused_over_the_wire(service: Service, face: Face):
     def chunks() -> Iterator[bytes]:
         for _ in range(160):
             yield b" " * 65_536
@@ -158,7 +158,7 @@ async def test_an_endpoint_without_a_body_does_not_read_one(service: Service, fa
     assert reply.chunks_read <= 1
 
 
-async def test_a_body_limit_of_its_own(service: Service, face: Face):
+async def test_an_endpoint_can_have_its_own_body_limit(service: Service, face: Face):
     @service.router.post("/small", body_limit=10)
     async def small(body: list[int]) -> None: ...
 
@@ -222,7 +222,9 @@ async def test_odd_headers_change_nothing(ann: httpx2.AsyncClient):
         assert answer.json()["links"]["job"] == location
 
 
-async def test_an_event_id_that_is_none_begins_anew(service: Service, ann: httpx2.AsyncClient):
+async def test_an_invalid_event_id_starts_the_stream_from_the_beginning(
+    service: Service, ann: httpx2.AsyncClient
+):
     location = (await ann.post("/reports/slow")).headers["location"]
     await ann.delete(location)
     for last in ("-1", "x", "", "1.5", "9" * 400, "\xff", "1, 1", "NaN", "0x10", "²"):
@@ -252,7 +254,7 @@ QUERIES = [
 ]
 
 
-async def test_a_list_that_cannot_be(ann: httpx2.AsyncClient):
+async def test_an_invalid_list_request_is_refused(ann: httpx2.AsyncClient):
     for query in QUERIES:
         answer = await ann.get(f"/reports/jobs?{query}")
         assert_problem(answer, 422, "invalid-request", query)
@@ -260,14 +262,14 @@ async def test_a_list_that_cannot_be(ann: httpx2.AsyncClient):
         assert error["parameter"] == query.partition("=")[0]
 
 
-async def test_a_path_that_does_not_fit(ann: httpx2.AsyncClient, service: Service):
+async def test_an_invalid_path_parameter_is_refused(ann: httpx2.AsyncClient, service: Service):
     for year in ("x", "1.5", "%00", "9" * 5000, "-"):
         answer = await ann.put(f"/reports/years/{year}")
         assert_problem(answer, 422, "invalid-request", year)
     assert await stored(service.app) == []
 
 
-async def test_a_line_break_behind_a_path_makes_it_another(
+async def test_a_path_with_a_trailing_line_break_is_another_path(
     ann: httpx2.AsyncClient, service: Service
 ):
     for method, path in (
@@ -301,7 +303,7 @@ async def test_a_client_that_leaves_amid_its_body_is_no_error(service: Service, 
     assert await stored(service.app) == []
 
 
-async def test_a_result_that_nobody_can_read(replica: Replica, face: Face):
+async def test_a_result_that_the_client_does_not_accept_is_refused(replica: Replica, face: Face):
     service = await replica()
     async with client_of(service.face(face), timeout=20) as ann:
         answer = await ann.delete("/reports/years/2020", headers={"Prefer": "wait=20"})

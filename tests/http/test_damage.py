@@ -79,7 +79,7 @@ async def test_a_stream_ends_when_its_job_is_damaged(real_replica: Replica, hand
     assert [event async for event in events] == []
 
 
-async def test_a_full_store_is_no_outage(
+async def test_a_full_store_is_not_reported_as_an_outage(
     ann: httpx2.AsyncClient, service: Service, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
     async def refuse(*_: object, **__: object) -> None:

@@ -14,7 +14,7 @@ def reports() -> AsyncRouter:
     return AsyncRouter(Tenure("memory://"), prefix="/reports", owner=lambda: "ann")
 
 
-def test_a_router_that_is_included_itself_says_what_to_write(reports: AsyncRouter):
+def test_including_the_router_object_itself_raises_an_error_with_advice(reports: AsyncRouter):
     with pytest.raises(AttributeError, match=r"api\.include_router\(reports\.router\)"):
         FastAPI().include_router(reports)
     with pytest.raises(AttributeError, match=r"reports\.asgi"):
@@ -43,7 +43,7 @@ def test_an_error_of_the_routers_own_is_not_hidden(reports: AsyncRouter, monkeyp
         ("summary", "It takes max_wait, idempotency,"),
     ],
 )
-def test_an_unknown_option_names_those_that_there_are(reports, verb, option, advice):
+def test_an_unknown_option_raises_an_error_with_all_options(reports, verb, option, advice):
     with pytest.raises(TypeError, match=f"{verb}\\(\\) has no option '{option}'") as caught:
         getattr(reports, verb)("", **{option: None})
     assert advice in str(caught.value)
@@ -67,7 +67,7 @@ def test_every_option_of_an_endpoint_is_known(reports: AsyncRouter):
     assert (endpoint.entry.idempotency, endpoint.entry.headers) == ("off", {"x-a"})
 
 
-def test_what_is_not_said_is_the_routers_or_has_a_default():
+def test_options_that_are_not_set_come_from_the_router_or_have_a_default():
     limits = Limits(running=3)
     router = AsyncRouter(
         Tenure("memory://"), owner=lambda: "ann", headers=["X-A"], body_limit=7, limits=limits
@@ -95,7 +95,7 @@ def test_a_wrong_option_of_the_task_is_refused(reports: AsyncRouter, name: str):
 
 
 @pytest.mark.parametrize("name", ["Authorization", "cookie", "Proxy-Authorization", "SET-COOKIE"])
-def test_secrets_of_clients_are_no_headers_to_keep(reports: AsyncRouter, name: str):
+def test_headers_with_secrets_cannot_be_kept(reports: AsyncRouter, name: str):
     with pytest.raises(ConfigError, match=f"'{name.lower()}' is a secret"):
         reports.post("", headers=["X-A", name])
 
@@ -129,7 +129,7 @@ def test_routers_without_a_prefix_have_a_name_too():
         ("starlette", "anyio", False),
     ],
 )
-def test_only_a_framework_itself_is_said_to_be_missing(module, missing, is_named):
+def test_only_a_missing_framework_is_reported_with_its_extra(module, missing, is_named):
     with (
         pytest.raises(ModuleNotFoundError) as raised,
         _needed(module, "extra"),
@@ -148,7 +148,7 @@ def test_a_router_warns_if_it_has_no_owner(owner, face, caplog):
     assert len(warned) == (owner is None)
 
 
-def test_methods_are_no_handlers(reports: AsyncRouter):
+def test_methods_are_refused_as_handlers(reports: AsyncRouter):
     with pytest.raises(ConfigError, match=r"@router\.post\(\.\.\.\) stands above the method"):
 
         class Service:
@@ -181,7 +181,7 @@ def takes_text(name: str) -> str:
     ],
     ids=range(7),
 )
-def test_with_starlette_the_owner_is_asked_with_the_request_alone(owner, works):
+def test_with_starlette_the_owner_function_gets_only_the_request(owner, works):
     if works:
         assert _reader_of_owners(owner) is not None
     else:

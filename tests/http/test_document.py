@@ -7,13 +7,13 @@ from tenure.http.problems import KINDS
 from tests.http.document import make_document
 
 
-def test_the_document_is_as_it_was_read():
+def test_the_openapi_document_has_not_changed():
     """See `document.py` for how to write it anew."""
     text = (Path(__file__).parent / "document.json").read_text(encoding="utf-8")
     assert make_document() == json.loads(text)
 
 
-def test_the_status_of_every_problem():
+def test_every_problem_type_has_its_documented_status():
     assert {kind: row.status for kind, row in KINDS.items()} == {
         "malformed-request": 400,
         "idempotency-key-missing": 400,

@@ -47,7 +47,7 @@ async def assert_final(client: httpx2.AsyncClient, location: str) -> None:
     assert after.headers["etag"] == before.headers["etag"]
 
 
-async def test_success(real_replica: Replica):
+async def test_a_successful_job_has_a_result(real_replica: Replica):
     async with client_of((await real_replica()).face("fastapi"), timeout=20) as ann:
         location, job = await ended(ann, "/reports", json={"month": 3})
         assert job["state"] == "succeeded"
@@ -61,7 +61,9 @@ async def test_success(real_replica: Replica):
         await assert_final(ann, location)
 
 
-async def test_failure_keeps_its_words_to_itself(real_replica: Replica, caplog):
+async def test_the_text_of_an_unexpected_error_does_not_reach_the_client(
+    real_replica: Replica, caplog
+):
     async with client_of((await real_replica()).face("fastapi"), timeout=20) as ann:
         location, job = await ended(ann, "/reports/failing")
         assert job["state"] == "failed"
@@ -80,7 +82,7 @@ async def test_failure_keeps_its_words_to_itself(real_replica: Replica, caplog):
         await assert_final(ann, location)
 
 
-async def test_a_problem_of_the_handlers_own(ann: httpx2.AsyncClient):
+async def test_a_problem_that_the_handler_raises_reaches_the_client(ann: httpx2.AsyncClient):
     location, job = await ended(ann, "/reports/refusing")
     assert (job["state"], job["attempt"]) == ("failed", 1)
     result = await ann.get(f"{location}/result")
@@ -96,7 +98,7 @@ async def test_a_problem_of_the_handlers_own(ann: httpx2.AsyncClient):
     assert result.json() == job["error"]
 
 
-async def test_a_timeout(ann: httpx2.AsyncClient):
+async def test_a_timed_out_job_is_a_problem(ann: httpx2.AsyncClient):
     location, job = await ended(ann, "/reports/timing-out")
     assert job["error"]["type"] == "urn:tenure:problem:job-timed-out"
     result = await ann.get(f"{location}/result")
@@ -153,7 +155,7 @@ async def test_a_long_problem_is_kept_as_far_as_it_fits(namespace: str, face: Fa
         assert "errors" not in problem
 
 
-def test_whatever_is_long_in_a_problem_leaves_its_status():
+def test_a_long_member_of_a_problem_does_not_displace_its_status():
     for long in ("x", "\n", "\u00e9", "\N{GRINNING FACE}", "\0"):
         for members in (
             {"title": long * 9_000},
@@ -176,7 +178,7 @@ def test_whatever_is_long_in_a_problem_leaves_its_status():
                 assert kept.body["detail"] == "short"
 
 
-async def test_a_job_that_was_lost_too_often(replica: Replica, face: Face):
+async def test_a_job_that_was_lost_too_often_is_a_problem(replica: Replica, face: Face):
     service = await replica(works=False, settings={"loss_budget": 0})
     async with client_of(service.face(face)) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -204,7 +206,7 @@ async def test_a_finished_job_is_kept_for_a_minute_at_least(real_replica: Replic
 
 
 @pytest.mark.usefixtures("forgotten_at_once")
-async def test_a_job_that_was_kept_long_enough(real_replica: Replica):
+async def test_a_job_is_gone_after_its_retention(real_replica: Replica):
     service = await real_replica()
     async with client_of(service.face("fastapi"), timeout=20) as ann:
         location, _ = await ended(ann, "/reports/brief")
@@ -219,7 +221,7 @@ async def test_a_job_that_was_kept_long_enough(real_replica: Replica):
         assert (await ann.get("/reports/jobs")).json()["jobs"] == []
 
 
-async def test_cancelled_while_waiting(real_replica: Replica):
+async def test_a_waiting_job_can_be_cancelled(real_replica: Replica):
     service = await real_replica(works=False)
     async with client_of(service.face("starlette")) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -233,7 +235,7 @@ async def test_cancelled_while_waiting(real_replica: Replica):
         await assert_final(ann, location)
 
 
-async def test_cancelled_while_running(real_replica: Replica, stage: Stage):
+async def test_a_running_job_can_be_cancelled(real_replica: Replica, stage: Stage):
     service = await real_replica(settings={"replica_ttl": 1})
     async with client_of(service.face("fastapi"), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -251,7 +253,7 @@ async def test_cancelled_while_running(real_replica: Replica, stage: Stage):
         await assert_final(ann, location)
 
 
-async def test_a_result_before_the_end(ann: httpx2.AsyncClient, stage: Stage):
+async def test_the_result_of_an_unfinished_job_is_a_conflict(ann: httpx2.AsyncClient, stage: Stage):
     location = (await ann.post("/reports/slow")).headers["location"]
     for headers in ({}, {"Prefer": "wait=0"}, {"Prefer": "wait=1"}):
         early = await ann.get(f"{location}/result", headers=headers)
@@ -295,7 +297,9 @@ async def test_a_cancel_that_races_with_the_end(real_replica: Replica):
             assert await cancelled(ann, location) in ("succeeded", "cancelled")
 
 
-async def test_an_operator_may_begin_anew(service: Service, ann: httpx2.AsyncClient, stage: Stage):
+async def test_a_requeued_job_is_shown_with_a_newer_revision(
+    service: Service, ann: httpx2.AsyncClient, stage: Stage
+):
     location, job = await ended(ann, "/reports/failing")
     etag = (await ann.get(location)).headers["etag"]
     await (await service.app.job(job["id"])).requeue()
@@ -305,7 +309,7 @@ async def test_an_operator_may_begin_anew(service: Service, ann: httpx2.AsyncCli
 
 
 @pytest.mark.parametrize("call", ["get", "cancel", "find"])
-async def test_a_store_that_is_away_is_said_so(
+async def test_an_unavailable_store_answers_503(
     service: Service, ann: httpx2.AsyncClient, faults: Faults, call: str
 ):
     location = (await ann.post("/reports/slow")).headers["location"]
@@ -330,7 +334,7 @@ async def test_a_store_that_is_away_is_said_so(
         (StoreError, "the store refuses"),
     ],
 )
-async def test_why_the_store_does_not_answer_is_told_once_in_the_log(
+async def test_the_reason_of_a_store_failure_is_logged_once(
     ann: httpx2.AsyncClient,
     service: Service,
     faults: Faults,

@@ -63,7 +63,7 @@ def mangled(dice: random.Random, text: bytes, most: int = 256) -> bytes:
     return text[:place] + bytes([dice.randrange(1, most)]) + text[place + 1 :]
 
 
-async def test_whatever_is_asked_is_answered_as_documented(replica: Replica, face: Face, caplog):
+async def test_random_requests_get_documented_answers(replica: Replica, face: Face, caplog):
     service = await replica()
     service.stage.go.set()
     application = service.face(face)

@@ -41,7 +41,9 @@ async def test_an_exception_of_fastapi_that_blames_the_client_is_a_problem(
     assert tries == [1]
 
 
-async def test_one_that_blames_the_server_is_tried_again(replica: Replica, face: Face):
+async def test_an_exception_of_fastapi_that_blames_the_server_is_retried(
+    replica: Replica, face: Face
+):
     service = await replica()
     tries: list[int] = []
 
@@ -57,7 +59,9 @@ async def test_one_that_blames_the_server_is_tried_again(replica: Replica, face:
         assert answer.json() == 3
 
 
-async def test_a_result_from_before_its_media_type_was_declared(namespace: str, face: Face):
+async def test_a_result_stored_before_its_media_type_was_declared_is_served(
+    namespace: str, face: Face
+):
     store = Tenure(f"memory://{namespace}", namespace=namespace, grace=0)
 
     def deployed(**options: Any) -> tuple[Tenure, AsyncRouter]:

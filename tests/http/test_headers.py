@@ -39,7 +39,7 @@ from tests.http.wire import send
         ("wait=5.5", 0),
     ],
 )
-def test_how_long_a_client_wants_to_wait(prefer, seconds):
+def test_the_wait_of_a_prefer_header_is_parsed(prefer, seconds):
     headers = Headers({} if prefer is None else {"Prefer": prefer})
     assert wait_preference(headers) == seconds
 
@@ -64,12 +64,12 @@ def test_a_key_is_read_with_and_without_quotes(text, key):
 
 
 @pytest.mark.parametrize("text", ["", '""', " k", '" k"', "x" * 256, "k\n", "\u00e4"])
-def test_what_is_no_key(text):
+def test_a_malformed_idempotency_key_is_refused(text):
     with pytest.raises(Problem, match="idempotency-key-malformed"):
         idempotency_key(Headers({"Idempotency-Key": text}))
 
 
-def test_without_a_key_there_is_none():
+def test_without_the_header_there_is_no_idempotency_key():
     assert idempotency_key(Headers({})) is None
 
 
@@ -83,7 +83,7 @@ def test_without_a_key_there_is_none():
         ("*", {"*"}),
     ],
 )
-def test_which_revisions_a_client_knows(if_none_match, tags):
+def test_the_entity_tags_of_a_client_are_parsed(if_none_match, tags):
     headers = Headers({} if if_none_match is None else {"If-None-Match": if_none_match})
     assert known_entity_tags(headers) == tags
 
@@ -103,7 +103,7 @@ def test_which_revisions_a_client_knows(if_none_match, tags):
         ("application/*", False),
     ],
 )
-def test_which_media_types_a_client_takes(accept, is_taken):
+def test_the_accepted_media_types_of_a_client_are_parsed(accept, is_taken):
     headers = Headers({} if accept is None else {"Accept": accept})
     assert accepts(headers, "text/CSV; charset=utf-8; header=present") is is_taken
 
@@ -112,12 +112,12 @@ def test_which_media_types_a_client_takes(accept, is_taken):
     ("owner", "name"),
     [("ann", "ann"), (7, "7"), (0, "0"), (UUID(int=1), "00000000-0000-0000-0000-000000000001")],
 )
-def test_what_an_owner_is_called(owner, name):
+def test_owners_are_named_by_text_or_number(owner, name):
     assert owner_name(owner) == name
 
 
 @pytest.mark.parametrize("owner", [None, "", " \t", "ann\ud800"])
-def test_an_owner_that_is_missing(owner):
+def test_a_missing_owner_is_a_problem(owner):
     with pytest.raises(Problem, match="unknown-owner"):
         owner_name(owner)
 
@@ -163,7 +163,7 @@ async def test_a_body_may_be_as_large_as_the_limit(
     assert len(await service.app.jobs()) == (status == 202)
 
 
-async def test_why_the_store_fails_is_told_every_30_seconds(caplog):
+async def test_the_reason_of_a_store_failure_is_logged_every_30_seconds(caplog):
     clock = ManualClock()
     complaints = RateLimitedWarning("requests wait", clock)
 

@@ -17,7 +17,7 @@ from tests.http.service import Ask, Face, Service, Stage, stored, user
 from tests.http.wire import client_of
 
 
-async def test_a_submission_is_looked_at_before_it_is_stored(replica: Replica, face: Face):
+async def test_a_hook_sees_a_submission_before_it_is_stored(replica: Replica, face: Face):
     service = await replica(works=False)
     seen: list[Submission] = []
 
@@ -59,7 +59,7 @@ async def test_a_submission_is_looked_at_before_it_is_stored(replica: Replica, f
         assert (bad.status_code, len(seen)) == (422, 2)
 
 
-async def test_a_repeat_is_not_looked_at_again(replica: Replica, face: Face):
+async def test_a_hook_does_not_see_a_repeated_submission(replica: Replica, face: Face):
     service = await replica(works=False)
     looked: list[Submission] = []
 
@@ -82,7 +82,7 @@ async def test_a_repeat_is_not_looked_at_again(replica: Replica, face: Face):
         looked[0].arguments["q"] = 7  # what it hears of is for reading
 
 
-async def test_answers_may_look_different(replica: Replica, face: Face):
+async def test_a_hook_can_change_the_form_of_answers(replica: Replica, face: Face):
     def short(job: JobResource) -> dict:
         return {"job": job.id, "state": job.state, "all": len(dataclasses.fields(job))}
 
@@ -149,7 +149,7 @@ async def test_jobs_are_counted_and_not_read(replica: Replica, faults: Faults, f
     assert faults.calls["find"] == faults.calls["get"] == 0
 
 
-async def test_a_queue_that_is_full_takes_no_more(real_replica: Replica):
+async def test_a_full_queue_refuses_submissions(real_replica: Replica):
     service = await real_replica(works=False, limits=Limits(waiting=2))
     async with client_of(service.face("fastapi")) as ann:
         for user_ in ("ann", "ben"):
@@ -181,7 +181,7 @@ async def test_a_burst_passes_a_limit_by_little(replica: Replica, face: Face):
     assert 5 <= len(await stored(service.app)) <= 15
 
 
-async def test_a_repeat_of_what_was_accepted_is_not_limited(replica: Replica, face: Face):
+async def test_a_repeat_of_an_accepted_submission_is_not_limited(replica: Replica, face: Face):
     """It makes no job, and its client has to learn where the first one is."""
     service = await replica(works=False, limits=Limits(running=1, per_minute=1, waiting=1))
     async with client_of(service.face(face)) as ann:
@@ -246,7 +246,7 @@ def test_two_routers_of_one_name_are_refused():
     ["/jobs/{x}", "/jobs/x", "/{a}/{b}", "/{a:path}", "/jobs/x/y/z", "/jobs/x/result",
      "/jobs/{rest:path}", "/{a}/{b}/result", "/{a}/{b:path}", "x", "/x/", "//x", "/{a}x{", "/{}"]
 )  # fmt: skip
-def test_a_path_that_collides_or_is_none_is_refused(path: str):
+def test_a_path_that_collides_or_is_invalid_is_refused(path: str):
     async def taking(a: str = "", b: str = "", x: str = "", rest: str = "") -> None: ...
 
     for method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -255,7 +255,7 @@ def test_a_path_that_collides_or_is_none_is_refused(path: str):
 
 
 @pytest.mark.parametrize("path", ["/{a}/x", "/{a}/result/{b}", "/x/{a}"])
-def test_a_path_that_only_looks_like_a_job_is_taken(path: str):
+def test_a_path_that_only_looks_like_a_job_is_accepted(path: str):
     async def taking(a: str = "", b: str = "") -> None: ...
 
     assert make().post(path)(taking) is not None
@@ -271,7 +271,7 @@ def test_a_path_that_only_looks_like_a_job_is_taken(path: str):
         (lambda: make().post("", max_wait="10m"), "at most 300 s, not '10m'"),
     ],
 )
-def test_what_is_mixed_up_is_said(declare, message: str):
+def test_wrong_arguments_raise_an_error_that_names_them(declare, message: str):
     with pytest.raises(ConfigError, match=message):
         declare()
 
@@ -303,7 +303,7 @@ def test_two_handlers_in_one_place_are_refused():
         router.post("/x/{b}")(other)
 
 
-def test_what_comes_too_late_is_refused(face: Face):
+def test_an_endpoint_declared_after_the_routes_were_built_is_refused(face: Face):
     router = make()
     _ = router.router if face == "fastapi" else router.asgi
     with pytest.raises(ConfigError, match="too late"):
@@ -333,7 +333,7 @@ def test_other_wrong_declarations_are_refused():
         make().post("/x/{year}")(handler)
 
 
-async def test_a_declared_handler_is_a_task_as_any_other(service: Service):
+async def test_a_declared_handler_is_an_ordinary_task(service: Service):
     [build] = [
         endpoint.task for endpoint in service.router.endpoints if endpoint.task.name == "redo"
     ]

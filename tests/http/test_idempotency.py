@@ -124,7 +124,7 @@ async def test_which_bodies_are_the_same_request(
 
 
 @pytest.mark.parametrize("number", ["1e-99999999999999999999", "0e99999999999999999999"])
-async def test_a_number_beyond_all_bounds_is_one_all_the_same(
+async def test_a_number_beyond_all_bounds_still_counts_as_a_number(
     replica: Replica, face: Face, number: str
 ):
     service = await replica(works=False)
@@ -141,7 +141,7 @@ async def test_a_number_beyond_all_bounds_is_one_all_the_same(
     assert len(await stored(service.app)) == 1
 
 
-async def test_a_key_counts_below_what_is_in_front_of_the_router(replica: Replica):
+async def test_a_key_is_scoped_to_the_path_in_front_of_the_router(replica: Replica):
     service = await replica(works=False)
     api = FastAPI()
     api.include_router(service.router.router, prefix="/of/{tenant}")
@@ -202,7 +202,7 @@ async def test_a_job_with_a_key_is_kept_longer_than_its_endpoint_says(real_repli
         assert len(await stored(service.app)) == 1
 
 
-async def test_a_job_that_is_removed_after_its_key_was_found(
+async def test_a_key_whose_job_is_removed_meanwhile_answers_410(
     real_replica: Replica, monkeypatch: pytest.MonkeyPatch
 ):
     service = await real_replica()
@@ -234,7 +234,9 @@ async def test_the_key_stays_with_a_job_that_ended_late(
 
 
 @pytest.mark.parametrize("lost", ["request", "reply"])
-async def test_accepted_means_stored(replica: Replica, faults: Faults, face: Face, lost: str):
+async def test_an_accepted_submission_is_stored(
+    replica: Replica, faults: Faults, face: Face, lost: str
+):
     """Whatever the store did with it: an answer of 202 has a job, and a repeat finds it."""
     service = await replica(works=False)
     async with client_of(service.face(face)) as client:

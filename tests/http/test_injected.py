@@ -8,7 +8,7 @@ from tenure.http import AsyncRouter
 
 
 @pytest.mark.parametrize("kind", [Request, Response, BackgroundTasks, UploadFile])
-def test_what_a_framework_fills_in_is_refused_when_it_is_declared(kind: type):
+def test_parameters_that_only_a_framework_can_fill_are_refused(kind: type):
     router = AsyncRouter(Tenure("memory://"), prefix="/reports", owner=lambda: "ada")
 
     async def build(value) -> None: ...

@@ -72,7 +72,7 @@ async def test_fastapi_sends_and_documents_the_same_for_a_job(kind: Kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_starlette_serves_the_same(kind: Kind):
+async def test_starlette_serves_the_same_as_fastapi(kind: Kind):
     app = Tenure("memory://")
     router = AsyncRouter(app, prefix="/slow", owner=lambda: "ann")
     bodies: list[Any] = []

@@ -55,7 +55,9 @@ TAKES = {
 
 
 @pytest.mark.parametrize(("path", "takes"), TAKES.items())
-async def test_a_method_that_a_path_does_not_take(api: Any, path: str, takes: str):
+async def test_a_method_that_a_path_does_not_support_is_refused_with_the_allowed_ones(
+    api: Any, path: str, takes: str
+):
     app, served = api
     async with app, client_of(served) as client:
         job = (await client.post("/r")).headers["Location"]
@@ -70,7 +72,7 @@ async def test_a_method_that_a_path_does_not_take(api: Any, path: str, takes: st
 
 
 @pytest.mark.parametrize("path", ["/r/jobs/a/b", "/r/jobs/a/result/x", "/r/jobs/", "/r/jobs//"])
-async def test_what_is_no_path_is_not_found_by_any_method(api: Any, path: str):
+async def test_an_unknown_path_is_not_found_with_any_method(api: Any, path: str):
     app, served = api
     async with app, client_of(served) as client:
         for method in METHODS:
@@ -106,7 +108,7 @@ async def test_head_is_in_no_document(api: Any, face: Face):
         }
 
 
-async def test_a_route_of_ones_own_beside_an_endpoint_is_served(face: Face):
+async def test_a_route_of_the_application_beside_an_endpoint_is_served(face: Face):
     """What takes another method of the same path is not in the way."""
     if face == "starlette":
         return
@@ -123,7 +125,7 @@ async def test_a_route_of_ones_own_beside_an_endpoint_is_served(face: Face):
         assert (await client.get("/r")).json() == "mine"
 
 
-async def test_a_route_that_was_added_to_the_router_answers_for_itself(face: Face):
+async def test_a_route_added_to_the_router_keeps_its_own_methods(face: Face):
     """A wrong method on it ended in a 500; methods beside an endpoint's are in its Allow."""
     if face == "starlette":
         return

@@ -89,7 +89,7 @@ def test_the_document_is_valid(schema: Any):
     schema.validate()
 
 
-def test_the_document_says_all_of_it(schema: Any):
+def test_the_document_describes_every_operation(schema: Any):
     document = schema.raw_schema
     paths = document["paths"]
     submit = paths["/reports"]["post"]
@@ -159,7 +159,7 @@ def checks(path: str) -> list[Any]:
 
 # The server in the thread draws from the same dice; Hypothesis takes that for a strategy's doing.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-def test_whoever_goes_by_the_document_finds_nothing(schema: Any, ids: list[str]):
+def test_requests_made_from_the_document_find_no_fault(schema: Any, ids: list[str]):
     """Every operation with values that fit and that do not, until the time is up."""
     operations = [operation.ok() for operation in schema.get_all_operations()]
     assert len(operations) >= 15

@@ -69,7 +69,7 @@ async def test_a_secret_arrives_as_it_was_sent(ask: Ask):
     assert answer.json() == ["s3cret", "1234", "2020-01-01"]
 
 
-async def test_a_dataclass(ask: Ask):
+async def test_a_dataclass_is_a_body(ask: Ask):
     async def point(body: Point) -> Point:
         return Point(body.y, body.x)
 
@@ -84,7 +84,7 @@ async def test_plain_lists_and_dicts_are_bodies(ask: Ask):
 
 
 @pytest.mark.parametrize(("sent", "got"), [(None, "nothing"), ("null", "nothing"), ('"x"', "x")])
-async def test_a_body_that_may_be_missing(ask: Ask, sent: str | None, got: str):
+async def test_a_body_with_a_default_may_be_missing(ask: Ask, sent: str | None, got: str):
     async def handler(body: Annotated[str | None, Body()] = None) -> str:
         return "nothing" if body is None else body
 
@@ -93,7 +93,7 @@ async def test_a_body_that_may_be_missing(ask: Ask, sent: str | None, got: str):
     assert (answer.status_code, answer.json()) == (200, got)
 
 
-async def test_path_query_and_headers(ask: Ask):
+async def test_parameters_come_from_path_query_and_headers(ask: Ask):
     async def handler(
         year: int,
         name: str,
@@ -123,7 +123,7 @@ async def test_path_query_and_headers(ask: Ask):
     assert answer.json() == [2024, "a bä", "2024-02-29", id_, "red", "a", 1.5, True, None, kept]
 
 
-async def test_aliases_lists_and_defaults_of_fastapis_marks(ask: Ask):
+async def test_aliases_lists_and_defaults_of_fastapi_marks_are_used(ask: Ask):
     async def handler(
         since: Annotated[int, Query(alias="from")],
         tags: Annotated[list[str], Query()],
@@ -139,7 +139,7 @@ async def test_aliases_lists_and_defaults_of_fastapis_marks(ask: Ask):
     assert (answer.status_code, answer.json()) == (200, [3, ["a"], [], 8, 2024])
 
 
-async def test_the_task_may_still_be_called_as_it_was_written(ask: Ask):
+async def test_the_task_can_still_be_called_as_a_function(ask: Ask):
     async def handler(most: int = Query(7)) -> int:
         return most
 
@@ -150,7 +150,7 @@ async def test_the_task_may_still_be_called_as_it_was_written(ask: Ask):
     assert await task() == 7
 
 
-async def test_a_converter_in_the_path(ask: Ask):
+async def test_a_converter_in_the_path_is_used(ask: Ask):
     async def handler(rest: str, number: int) -> list[Any]:
         return [number, rest]
 
@@ -161,7 +161,7 @@ async def test_a_converter_in_the_path(ask: Ask):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_every_method_with_and_without_a_body(ask: Ask, method: str):
+async def test_every_method_works_with_and_without_a_body(ask: Ask, method: str):
     def bare() -> str:
         return "bare"
 
@@ -176,7 +176,9 @@ async def test_every_method_with_and_without_a_body(ask: Ask, method: str):
     ("returned", "media_type", "sent"),
     [("a,b\n1,ä", "text/csv", "a,b\n1,ä".encode()), (b"\x00\xff", "image/png", b"\x00\xff")],
 )
-async def test_a_result_of_another_media_type(ask: Ask, returned, media_type: str, sent: bytes):
+async def test_a_result_can_have_another_media_type(
+    ask: Ask, returned, media_type: str, sent: bytes
+):
     def handler():
         return returned
 
@@ -191,7 +193,7 @@ async def test_a_result_of_another_media_type(ask: Ask, returned, media_type: st
     ("sent", "parameter"),
     [("/x?q=1", "year"), ("/1?q=x", "q"), ("/1", "q"), ("/1?q=1&f=nan&b=perhaps", "b")],
 )
-async def test_what_does_not_fit_is_named(ask: Ask, sent: str, parameter: str):
+async def test_invalid_parameters_are_named(ask: Ask, sent: str, parameter: str):
     async def handler(year: int, q: int, f: float = 0, b: bool = False) -> None: ...
 
     answer = await ask(handler, sent, path="/{year}")
@@ -201,7 +203,7 @@ async def test_what_does_not_fit_is_named(ask: Ask, sent: str, parameter: str):
     assert error["detail"]
 
 
-async def test_what_does_not_fit_in_a_body_is_pointed_at(ask: Ask):
+async def test_invalid_fields_of_a_body_are_pointed_at(ask: Ask):
     async def handler(body: dict[str, list[int]]) -> None: ...
 
     answer = await ask(handler, "", json={"a/b~c": [1, "secret-value"]})
@@ -228,7 +230,9 @@ REFUSED: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("named", "kind"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_cannot_be_kept_with_a_job_is_refused_when_it_is_declared(named: str, kind: Any):
+def test_parameters_that_cannot_be_stored_with_a_job_are_refused_at_declaration(
+    named: str, kind: Any
+):
     async def handler(value) -> None: ...
 
     handler.__annotations__["value"] = kind
@@ -284,7 +288,7 @@ async def test_a_handler_may_learn_its_owner(namespace: str, face: Face):
         assert await (await greet.enqueue("ben", word="hi")).result(timeout=20) == "hi ben"
 
 
-def test_an_owner_needs_somebody_who_knows_it():
+def test_a_handler_with_an_owner_parameter_needs_an_owner_function():
     router = AsyncRouter(Tenure("memory://"), prefix="/r")
 
     async def greet(owner: Owner) -> str:
@@ -309,7 +313,7 @@ async def test_a_handler_with_its_job_is_enqueued_and_called_like_any_other(name
         assert await build(2024, Point(7), job=mine) == [2024, 7, "mine", "red"]
 
 
-async def test_what_fastapi_cannot_read_is_said_so():
+async def test_types_that_fastapi_cannot_read_raise_an_error():
     router = AsyncRouter(Tenure("memory://"), prefix="/r")
 
     class Change(msgspec.Struct):

@@ -123,7 +123,7 @@ async def test_connections_open_when_they_are_needed(real_world: World, face: Fa
     assert len(router.lending._clones) == 0
 
 
-async def test_an_app_that_is_open_here_is_the_one_used(real_world: World):
+async def test_an_app_that_is_open_on_this_loop_is_used(real_world: World):
     app = Tenure(real_world.unopened())
     router = make_router(app)
     async with app, app.worker(), client_of(router.asgi, timeout=20) as ann:
@@ -153,7 +153,7 @@ def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # that a loop was closed over them is true
-async def test_what_closed_loops_have_opened_is_given_back(real_world: World):
+async def test_connections_of_closed_loops_are_given_back(real_world: World):
     """At once when another loop comes, also if no lifespan has told that they end."""
     app = Tenure(real_world.unopened())
     router = make_router(app)
@@ -202,7 +202,7 @@ class Gate:
         monkeypatch.setattr(Tenure, "open", open_)
 
 
-async def test_a_store_that_hangs_is_asked_once_for_all(
+async def test_a_store_that_hangs_is_asked_once_for_all_requests(
     namespace: str, face: Face, monkeypatch: pytest.MonkeyPatch
 ):
     """And whoever asked first may go: the others wait for the same answer, not in a line."""
@@ -246,7 +246,7 @@ async def test_closing_ends_what_is_being_opened(
     await router.lending.close()
 
 
-async def test_a_store_that_cannot_be_reached_is_said_so(
+async def test_an_unreachable_store_answers_503_and_is_logged(
     face: Face, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(store_trouble._unavailable, "_logged_at", -math.inf)

@@ -16,7 +16,7 @@ class Forbidden(Problem):
     """A problem of an application's own."""
 
 
-def test_what_a_problem_says():
+def test_a_problem_has_standard_members_and_its_own():
     plain = Problem(404)
     assert plain.body == {"type": "about:blank", "title": "", "status": 404}
     assert plain.headers == {}
@@ -90,7 +90,7 @@ def test_a_text_is_cut_to_what_fits_exactly():
     assert "more" not in json.loads(text)
 
 
-def test_what_is_no_text_is_kept_whole_or_not_at_all():
+def test_members_that_are_no_text_are_kept_whole_or_not_at_all():
     problem = kept(numbers=[1] * MOST, more="m", rest=["r"])
     assert problem == {
         "type": "about:blank",
@@ -101,7 +101,7 @@ def test_what_is_no_text_is_kept_whole_or_not_at_all():
     }
 
 
-def test_members_that_come_first_are_kept_first():
+def test_the_first_members_are_kept_first():
     half = "x" * (MOST // 2)
     assert {"a", "b"} & set(kept(a=[half], b=[half])) == {"a"}
 
@@ -122,13 +122,13 @@ def test_an_exception_that_blames_the_client_becomes_a_problem(status):
 @pytest.mark.parametrize(
     "error", [HTTPException(500), HTTPException(399), HTTPException(503), ValueError("x")]
 )
-def test_other_exceptions_stay_what_they_are(error):
+def test_other_exceptions_stay_unchanged(error):
     with pytest.raises(type(error)) as raised, problems_of_frameworks():
         raise error
     assert raised.value is error
 
 
-def test_without_starlette_exceptions_stay_what_they_are(monkeypatch):
+def test_without_starlette_exceptions_stay_unchanged(monkeypatch):
     monkeypatch.delitem(sys.modules, "starlette.exceptions")
     with pytest.raises(ValueError, match="x"), problems_of_frameworks():
         raise ValueError("x")
@@ -137,7 +137,7 @@ def test_without_starlette_exceptions_stay_what_they_are(monkeypatch):
 @pytest.mark.parametrize(
     ("status", "answered"), [(400, 400), (599, 599), (399, 500), (600, 500), (200, 500)]
 )
-def test_the_status_of_a_kept_problem_is_one_of_an_error(status, answered):
+def test_a_kept_problem_has_an_error_status(status, answered):
     problem = problem_of_report(report_on(Problem(status, "Tea")))
     assert problem is not None
     assert (problem.status, problem.body["status"], problem.body["title"]) == (
@@ -147,7 +147,7 @@ def test_the_status_of_a_kept_problem_is_one_of_an_error(status, answered):
     )
 
 
-def test_a_problem_of_ones_own_class_is_found_again():
+def test_a_problem_of_a_subclass_is_found_again():
     problem = problem_of_report(report_on(Forbidden(403, "No")))
     assert problem is not None
     assert problem.body["title"] == "No"
@@ -159,7 +159,7 @@ def test_a_problem_of_ones_own_class_is_found_again():
     ["", "{", "[]", "7", "null", "{}", '{"status": null}', '{"status": "x"}', '{"status": []}',
      "[" * 100_000],
 )  # fmt: skip
-def test_a_damaged_problem_is_none(message):
+def test_a_damaged_problem_is_read_as_none(message):
     report = report_on(Problem(400))
     damaged = ErrorReport(**{name: getattr(report, name) for name in report.__struct_fields__}
                           | {"message": message})  # fmt: skip
@@ -169,5 +169,5 @@ def test_a_damaged_problem_is_none(message):
 @pytest.mark.parametrize(
     ("name", "step"), [("a", "/a"), (0, "/0"), ("a/b~c", "/a~1b~0c"), ("~1", "/~01"), ("", "/")]
 )
-def test_a_step_of_a_pointer(name, step):
+def test_a_step_of_a_json_pointer_is_escaped(name, step):
     assert pointer_step(name) == step

@@ -51,7 +51,7 @@ async def client_of(api: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-async def test_it_is_ready_when_the_store_was_reached_and_stays_so_in_an_outage():
+async def test_an_app_is_ready_once_its_store_was_reached_and_stays_ready_in_an_outage():
     faults = Faults()
     faults.lose_request("open", MANY)
     app = Tenure(FaultyStore("memory://", faults), connect="lazy")

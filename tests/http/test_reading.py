@@ -18,7 +18,7 @@ async def submit(ann: httpx2.AsyncClient, path: str = "/reports/slow") -> str:
     return (await ann.post(path)).headers["location"]
 
 
-async def test_the_answer_to_a_submission(ann: httpx2.AsyncClient, stage: Stage):
+async def test_a_submission_is_answered_with_its_job(ann: httpx2.AsyncClient, stage: Stage):
     answer = await ann.post("/reports/slow")
     assert answer.status_code == 202
     body = answer.json()
@@ -36,7 +36,7 @@ async def test_the_answer_to_a_submission(ann: httpx2.AsyncClient, stage: Stage)
     assert answer.headers["cache-control"] == "private, no-cache"
 
 
-async def test_nothing_is_sent_again_that_has_not_changed(replica: Replica, face: Face):
+async def test_an_unchanged_job_is_answered_with_304(replica: Replica, face: Face):
     service = await replica(works=False)
     async with client_of(service.face(face)) as ann:
         location = await submit(ann)
@@ -92,7 +92,7 @@ async def test_a_long_poll_by_revision_waits_for_a_change(replica: Replica, face
         assert (answer.status_code, answer.json()["state"]) == (200, "running")
 
 
-async def test_nobody_waits_longer_than_is_allowed(replica: Replica, face: Face):
+async def test_no_request_waits_longer_than_allowed(replica: Replica, face: Face):
     service = await replica(works=False, max_wait=0.05)
 
     @service.router.post("/never", max_wait=0)
@@ -122,7 +122,7 @@ async def test_a_submission_may_wait_for_the_result(ann: httpx2.AsyncClient, ser
     assert (failed.status_code, failed.json()["state"]) == (202, "failed")
 
 
-async def test_a_stored_job_is_told_though_the_store_fails_after_it(
+async def test_a_stored_job_is_answered_with_202_even_if_the_store_fails_afterwards(
     replica: Replica, face: Face, faults: Faults
 ):
     service = await replica(works=False)
@@ -144,7 +144,7 @@ async def test_a_client_that_goes_away_cancels_nothing(ann: httpx2.AsyncClient, 
     assert job["state"] == "succeeded"
 
 
-async def test_a_list_comes_in_parts(real_replica: Replica):
+async def test_a_list_comes_in_pages(real_replica: Replica):
     service = await real_replica(works=False)
     async with client_of(service.face("starlette")) as ann:
         made = [(await ann.post("/reports/slow")).json()["id"] for _ in range(7)]
@@ -164,7 +164,7 @@ async def test_a_list_comes_in_parts(real_replica: Replica):
         assert "result" not in cancelled or cancelled["result"] is None
 
 
-async def test_when_to_look_again_follows_how_long_it_took(service: Service):
+async def test_retry_after_follows_how_long_jobs_took(service: Service):
     pace = Pace()
     assert pace.usual == 1
 

@@ -24,9 +24,7 @@ class Report(BaseModel):
     [{"lines": "secret"}, object(), Report(lines=int("9" * 3000))],
     ids=["misfit", "object", "large"],
 )
-async def test_a_result_that_cannot_be_had_is_a_problem_of_a_job_that_succeeded(
-    face: Face, value: Any
-):
+async def test_an_unavailable_result_of_a_successful_job_is_a_problem(face: Face, value: Any):
     app = Tenure("memory://", result_limit=2000)
     router = AsyncRouter(app, prefix="/reports", owner=lambda: "ann")
 
@@ -59,7 +57,7 @@ class Settings(BaseModel):
     is_admin: bool = Field(False, validation_alias="x-internal-admin")
 
 
-async def test_a_field_is_not_set_by_its_name_if_the_model_does_not_say_so(face: Face):
+async def test_a_field_with_an_alias_is_not_set_by_its_name(face: Face):
     app, bodies = Tenure("memory://"), []
     router = AsyncRouter(app, prefix="/settings", owner=lambda: "ann")
 
@@ -81,7 +79,7 @@ class Line(BaseModel):
     unit_price: float
 
 
-async def test_every_problem_of_a_model_has_its_place(face: Face):
+async def test_every_error_of_a_model_has_a_pointer(face: Face):
     app = Tenure("memory://")
     router = AsyncRouter(app, prefix="/orders", owner=lambda: "ann")
 

@@ -27,7 +27,7 @@ SENT = {
 CONTROL = "control-77aa"
 
 
-async def test_a_clients_secrets_are_kept_nowhere(
+async def test_secrets_of_a_client_are_stored_and_logged_nowhere(
     real_replica: Replica, real_world: World, request: pytest.FixtureRequest, caplog
 ):
     caplog.set_level(logging.DEBUG)
@@ -113,7 +113,7 @@ async def _dump_postgres(url: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "cookie", "PROXY-AUTHORIZATION", "Set-Cookie"])
-def test_a_secret_header_cannot_be_asked_for(name: str):
+def test_a_secret_header_cannot_be_kept(name: str):
     with pytest.raises(ConfigError, match="never kept"):
         AsyncRouter(Tenure("memory://"), prefix="/r", headers=[name]).post("")(_handler)
     with pytest.raises(ConfigError, match="never kept"):

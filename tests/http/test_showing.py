@@ -13,7 +13,7 @@ from tests.http.scene import Scene
 from tests.http.wire import client_of
 
 
-async def test_when_to_look_again_is_learned_from_jobs_that_were_seen(scene, clock):
+async def test_retry_after_is_learned_from_finished_jobs(scene, clock):
     async with scene.served() as ann:
         first = await ann.post("/r")
         assert first.headers["retry-after"] == "1"
@@ -39,7 +39,7 @@ async def test_when_to_look_again_is_learned_from_jobs_that_were_seen(scene, clo
         assert (await ann.post("/r/csv")).headers["retry-after"] == "1"
 
 
-async def test_what_goes_along_with_a_result(scene):
+async def test_a_result_has_headers_for_caches_and_browsers(scene):
     async with scene.served() as ann:
         job = (await ann.post("/r/csv")).headers["location"]
         await scene.settle(await scene.claim(), result=b'"a,b"')
@@ -51,7 +51,7 @@ async def test_what_goes_along_with_a_result(scene):
         assert answer.headers["etag"] == (await ann.get(job)).headers["etag"]
 
 
-async def test_a_job_of_an_endpoint_that_is_gone(scene, clock):
+async def test_a_job_of_a_removed_endpoint_is_still_shown(scene, clock):
     """As a rolling deploy sees it, and one that has removed the endpoint."""
     async with scene.served() as ann:
         job = (await ann.post("/r/csv")).headers["location"]
@@ -69,7 +69,7 @@ async def test_a_job_of_an_endpoint_that_is_gone(scene, clock):
             )
 
 
-async def test_the_parts_of_a_list_are_of_50_jobs_unless_said(scene):
+async def test_a_page_of_a_list_has_50_jobs_by_default(scene):
     async with scene.served() as ann:
         for _ in range(51):
             await ann.post("/r")
@@ -90,7 +90,7 @@ async def test_the_parts_of_a_list_are_of_50_jobs_unless_said(scene):
         assert all(error["detail"] for error in errors)
 
 
-async def test_when_a_minute_has_room_again(clock, faults):
+async def test_retry_after_of_a_rate_limit_is_when_a_request_fits_again(clock, faults):
     scene = Scene(clock, faults, limits=Limits(per_minute=2))
     async with scene.served() as ann:
         assert (await ann.post("/r")).status_code == 202
@@ -138,7 +138,7 @@ async def test_a_key_and_its_job_are_kept_for_a_day(scene, clock):
             assert (again.headers["location"] == first.headers["location"]) == is_replayed
 
 
-async def test_without_a_key_a_job_is_kept_as_its_endpoint_says(scene, clock):
+async def test_without_a_key_a_job_is_kept_for_the_retention_of_its_endpoint(scene, clock):
     @scene.router.post("/brief", retention=60, name="brief")
     async def brief() -> None: ...
 
@@ -155,7 +155,7 @@ def at(seconds: float) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-async def test_all_that_a_job_shows_while_it_lives(scene, clock):
+async def test_a_job_resource_shows_every_field_in_every_state(scene, clock):
     async with scene.served() as ann:
         submitted = await ann.post("/r")
         job = submitted.headers["location"]
@@ -188,7 +188,7 @@ async def test_all_that_a_job_shows_while_it_lives(scene, clock):
 
 
 @pytest.mark.parametrize(("size", "is_shown"), [(65_536, True), (65_537, False)])
-async def test_a_large_result_has_an_address_of_its_own(scene, size, is_shown):
+async def test_a_large_result_has_a_url_of_its_own(scene, size, is_shown):
     result = b'"%s"' % (b"x" * (size - 2))
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
@@ -218,7 +218,7 @@ async def test_a_damaged_result_is_not_available(scene, result):
         ("", "job-failed"),
     ],
 )
-async def test_why_a_job_failed_is_told_by_its_reason(scene, reason, kind):
+async def test_the_problem_of_a_failed_job_follows_from_its_reason(scene, reason, kind):
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
         await scene.settle(await scene.claim(), "failed", reason=reason)
@@ -227,7 +227,7 @@ async def test_why_a_job_failed_is_told_by_its_reason(scene, reason, kind):
         assert (await ann.get(f"{job}/result")).json() == error
 
 
-async def test_the_pace_follows_the_last_50_jobs():
+async def test_retry_after_follows_the_last_50_jobs():
     pace = Pace()
 
     def see(count: int, seconds: float, state: str = "succeeded") -> int:

@@ -99,13 +99,13 @@ def parameters(fn: Any, path: str = "") -> Parameters:
         (Annotated[JobContext, "mine"], "job"),
     ],
 )
-def test_where_a_parameter_comes_from(kind, source):
+def test_the_source_of_a_parameter_follows_from_its_declaration(kind, source):
     path = "/{value}" if source == "path" else ""
     [parameter] = parameters(taking(kind), path).all
     assert parameter.source == source
 
 
-def test_a_name_of_the_path_is_in_the_path():
+def test_a_parameter_named_in_the_path_comes_from_the_path():
     [parameter] = parameters(taking(int), "/{value:int}").all
     assert parameter.source == "path"
 
@@ -124,7 +124,7 @@ def test_a_name_of_the_path_is_in_the_path():
         (inspect.Parameter.empty, Annotated[int, Query(default_factory=lambda: 8)], False, 8),
     ],
 )
-def test_the_default_of_a_parameter(default, kind, is_required, made):
+def test_a_parameter_keeps_its_default(default, kind, is_required, made):
     [parameter] = parameters(taking(kind, default)).all
     assert (parameter.default is inspect.Parameter.empty) is is_required
     assert (None if parameter.makes is None else parameter.makes()) == made
@@ -165,12 +165,12 @@ def embedded(a: Annotated[int, Body(embed=True)]) -> None: ...
         (taking(Annotated[int | complex, Query()]), "has the type"),
     ],
 )
-def test_what_a_handler_cannot_take(fn, message):
+def test_unsupported_parameters_of_a_handler_are_refused(fn, message):
     with pytest.raises(ConfigError, match=message):
         parameters(fn)
 
 
-def test_every_parameter_of_the_path_is_taken():
+def test_every_parameter_of_the_path_needs_a_parameter_of_the_handler():
     with pytest.raises(ConfigError, match=r"no parameter for \{month\} of its path"):
         parameters(taking(int), "/{value}/{month}")
 
@@ -204,7 +204,7 @@ def test_values_are_read_by_their_types():
     }
 
 
-def test_all_that_does_not_fit_is_named_in_order():
+def test_all_invalid_values_are_named_in_order():
     with pytest.raises(Problem) as refused:
         read("x", {"first": ["y"], "tag": ["1", "z"]})
     errors = refused.value.body["errors"]
@@ -234,7 +234,7 @@ def test_a_number_without_a_form_in_json_is_refused(values, named):
 def full(year: int, body: Point, h: Headers, o: Owner, job: JobContext) -> None: ...
 
 
-def test_what_is_stored_of_a_request():
+def test_the_stored_arguments_of_a_request():
     taken = parameters(full, "/{year}")
     stored = taken.payload({"year": 7}, b' {"x" : 1}', {"a": "b"}, "ann")
     assert stored == b'{"year":7,"body": {"x" : 1},"h":{"a":"b"},"o":"ann"}'
@@ -251,15 +251,15 @@ def test_what_is_stored_of_a_request():
         ("/{a}/{b:path}", "/[^/]+/.*"),
     ],
 )
-def test_what_a_path_matches(path, form):
+def test_parameters_of_a_path_match_within_one_segment(path, form):
     assert path_form(path) == form
 
 
 @pytest.mark.parametrize("body", [b"{", b"[" * 65 + b"]" * 65, b"[" * 100_000, b"\xff"])
-def test_what_is_no_json(body):
+def test_invalid_json_is_refused(body):
     with pytest.raises(Problem, match="malformed-request"):
         check_json(body)
 
 
-def test_json_of_the_greatest_depth():
+def test_json_of_the_greatest_depth_is_read():
     assert check_json(b"[" * 64 + b"]" * 64) is not None

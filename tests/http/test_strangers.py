@@ -53,7 +53,7 @@ async def job_of_ann(application: Any, path: str = "/reports/slow") -> bytes:
         return (await client.post(path)).json()["id"].encode()
 
 
-async def test_every_route_is_silent_about_other_peoples_jobs(service: Service, face: Face):
+async def test_every_route_answers_404_for_jobs_of_other_owners(service: Service, face: Face):
     application = service.face(face)
     theirs = await job_of_ann(application)
     for method, below in itertools.product(METHODS, BELOW):
@@ -76,7 +76,7 @@ async def test_every_route_is_silent_about_other_peoples_jobs(service: Service, 
     assert [job.record.cancelling for job in await service.app.jobs()] == [False]
 
 
-async def test_what_is_almost_an_address_is_none(service: Service, face: Face):
+async def test_a_path_that_is_almost_a_job_is_not_found(service: Service, face: Face):
     """Not even for its owner, so that nobody can tell by them what is there."""
     application = service.face(face)
     theirs = await job_of_ann(application)
@@ -88,7 +88,7 @@ async def test_what_is_almost_an_address_is_none(service: Service, face: Face):
                 assert reply == never_was, form
 
 
-async def test_an_id_in_other_letters_is_another_id(service: Service, face: Face):
+async def test_an_id_in_other_letter_case_is_another_id(service: Service, face: Face):
     application = service.face(face)
     theirs = await job_of_ann(application)
     never_was = await ask(application, "GET", b"/reports/jobs/" + UNKNOWN, "ann")
@@ -131,7 +131,7 @@ async def test_a_job_is_seen_through_its_own_router_only(replica: Replica, face:
         assert (await client.delete(f"/bills/jobs/{id_.decode()}")).status_code == 404
 
 
-async def test_jobs_that_did_not_come_over_http_are_nobodys(service: Service, face: Face):
+async def test_jobs_that_were_not_submitted_over_http_are_not_shown(service: Service, face: Face):
     @service.app.task
     async def chore() -> None: ...
 
@@ -141,7 +141,7 @@ async def test_jobs_that_did_not_come_over_http_are_nobodys(service: Service, fa
     assert reply == await ask(application, "GET", b"/reports/jobs/" + UNKNOWN, "ann")
 
 
-async def test_who_is_not_let_in_gets_in_nowhere(service: Service, face: Face):
+async def test_a_user_without_access_is_refused_on_every_route(service: Service, face: Face):
     application = service.face(face)
     theirs = (await job_of_ann(application)).decode()
     paths = ["", f"/{theirs}", f"/{theirs}/result", f"/{theirs}/events", "/x/y/z"]
@@ -176,7 +176,7 @@ class User:
 
 
 @pytest.mark.parametrize("owner", [User(), b"ann", True, 0.5, ["ann"], {"id": 7}])
-async def test_an_owner_that_is_no_name_is_refused(replica: Replica, face: Face, owner: object):
+async def test_an_owner_that_is_not_a_name_is_refused(replica: Replica, face: Face, owner: object):
     service = await replica(works=False, owner=lambda: owner)
     async with client_of(service.face(face)) as client:
         for path in ("/reports/jobs", "/reports/jobs/x"):
@@ -204,7 +204,7 @@ def who_by_request_and_more(request: Request, token: str) -> str:
     ],
     ids=["dependencies", "a header", "more than the request"],
 )
-def test_what_only_fastapi_could_call_is_refused_by_asgi(options: dict[str, Any]):
+def test_dependencies_of_fastapi_are_refused_by_asgi(options: dict[str, Any]):
     router = AsyncRouter(Tenure("memory://"), prefix="/r", **options)
     with pytest.raises(ConfigError, match="FastAPI"):
         _ = router.asgi
@@ -253,7 +253,9 @@ OWNERS = [by_name, by_base, by_anything, by_what_is_not_here, Unreadable("x"), O
 
 
 @pytest.mark.parametrize("owner", OWNERS, ids=lambda owner: getattr(owner, "__name__", "object"))
-async def test_what_takes_a_request_may_be_an_owner(replica: Replica, owner: Any):
+async def test_any_callable_that_takes_a_request_can_be_the_owner_function(
+    replica: Replica, owner: Any
+):
     service = await replica(works=False, owner=owner)
     async with client_of(service.face("starlette")) as ann:
         await ann.post("/reports/slow")
@@ -275,7 +277,7 @@ def of_either(request: Request | None) -> str:
 
 
 @pytest.mark.parametrize("owner", [needing_more, of_text, of_either])
-def test_what_needs_more_than_a_request_is_no_owner(owner: Any):
+def test_a_callable_that_needs_more_than_a_request_cannot_be_the_owner_function(owner: Any):
     router = AsyncRouter(Tenure("memory://"), prefix="/r", owner=owner)
     with pytest.raises(ConfigError, match="called with the request alone"):
         _ = router.asgi
@@ -294,7 +296,7 @@ async def test_an_owner_may_refuse_with_a_problem(replica: Replica, face: Face):
             assert answer.json()["title"] == "Not you"
 
 
-async def test_without_an_owner_everybody_is_told_so(replica: Replica, face: Face, caplog):
+async def test_without_an_owner_function_a_warning_is_logged(replica: Replica, face: Face, caplog):
     service = await replica(owner=None)
     async with client_of(service.face(face), user="") as client:
         assert "have no owner" in caplog.text
@@ -303,7 +305,7 @@ async def test_without_an_owner_everybody_is_told_so(replica: Replica, face: Fac
         assert len((await client.get("/reports/jobs")).json()["jobs"]) == 1
 
 
-async def test_numbers_are_owners_too(replica: Replica, face: Face):
+async def test_a_number_can_be_an_owner(replica: Replica, face: Face):
     service = await replica(owner=(lambda: 7) if face == "fastapi" else (lambda _: 7))
     async with client_of(service.face(face)) as client:
         assert (await client.post("/reports/slow")).status_code == 202

@@ -113,7 +113,9 @@ class Listener:
         assert all(event.data["finished"] is None for event in before)
 
 
-async def test_many_streams_dropped_resumed_and_slow(real_replica: Replica, stage: Stage):
+async def test_many_dropped_resumed_and_slow_streams_get_every_event(
+    real_replica: Replica, stage: Stage
+):
     """On two servers of which one has no worker, and back and forth between them."""
     first = await real_replica()
     second = await real_replica(works=False)
@@ -177,7 +179,7 @@ async def test_a_stream_goes_on_after_a_restart(real_replica: Replica, stage: St
     listener.check()
 
 
-async def test_what_each_event_says(
+async def test_each_event_has_kind_revision_and_job(
     ann: httpx2.AsyncClient, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[str] = []
@@ -201,7 +203,7 @@ async def test_what_each_event_says(
     assert last.headers["etag"] == f'"{events[-1].id}"'
 
 
-async def test_bad_ends_come_too(ann: httpx2.AsyncClient):
+async def test_a_failed_job_ends_its_stream_with_its_problem(ann: httpx2.AsyncClient):
     for path, kind in (
         ("/reports/failing", "job-failed"),
         ("/reports/timing-out", "job-timed-out"),
@@ -247,7 +249,7 @@ async def test_a_cancel_is_seen_at_once(
     assert states == ["waiting", "cancelled"]
 
 
-async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face, faults: Faults):
+async def test_a_resumed_stream_sends_only_new_events(replica: Replica, face: Face, faults: Faults):
     service = await replica(works=False)
     async with client_of(service.face(face), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -263,7 +265,7 @@ async def test_who_comes_back_gets_what_is_new_only(replica: Replica, face: Face
     assert event.id > int(seen)
 
 
-async def test_who_asks_for_the_headers_alone_does_not_wait_for_events(replica: Replica):
+async def test_a_head_request_does_not_wait_for_events(replica: Replica):
     service = await replica(works=False)
     async with client_of(service.face("starlette"), timeout=20) as ann:
         location = (await ann.post("/reports/slow")).headers["location"]
@@ -286,7 +288,7 @@ async def test_a_dropped_stream_leaves_nothing_behind(service: Service, face: Fa
         await wait_until_async(lambda: len(asyncio.all_tasks()) <= before, SIZE.patience)
 
 
-async def test_a_silent_stream_says_that_it_is_there(
+async def test_a_silent_stream_sends_keep_alive_comments(
     replica: Replica, face: Face, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(event_stream, "_PING_EVERY", 0.02)
@@ -304,7 +306,7 @@ async def test_a_silent_stream_says_that_it_is_there(
     assert read(blocks[-1]).data["state"] == "cancelled"
 
 
-async def test_a_stream_ends_with_the_store_and_can_be_taken_up_again(
+async def test_a_stream_ends_when_the_store_fails_and_can_be_resumed(
     replica: Replica,
     face: Face,
     faults: Faults,

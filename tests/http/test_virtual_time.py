@@ -24,7 +24,7 @@ ASKS = {
 
 @pytest.mark.parametrize("what", ASKS)
 @pytest.mark.parametrize(("wait", "allowed", "waits"), [(1, 20, 1), (7, 20, 7), (30, 2.5, 2.5)])
-async def test_a_wait_lasts_as_long_as_wanted_and_allowed(
+async def test_a_wait_lasts_as_long_as_requested_and_allowed(
     clock, faults, what, wait, allowed, waits
 ):
     scene = Scene(clock, faults, max_wait=allowed)
@@ -66,7 +66,7 @@ async def test_the_end_of_a_job_ends_the_wait(scene, clock, what):
         assert b"7" in task.result().content
 
 
-async def test_a_wait_looks_every_two_seconds_if_no_wake_up_comes(scene, clock, monkeypatch):
+async def test_a_wait_polls_every_two_seconds_without_wake_ups(scene, clock, monkeypatch):
     async with scene.served() as ann:
         scene.make_deaf(monkeypatch)
         job = (await ann.post("/r")).headers["location"]
@@ -79,7 +79,7 @@ async def test_a_wait_looks_every_two_seconds_if_no_wake_up_comes(scene, clock, 
         assert task.result().json()["result"] == 7
 
 
-async def test_who_knows_the_revision_waits_for_the_next(scene, clock):
+async def test_a_request_with_the_current_revision_waits_for_the_next(scene, clock):
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
         tag = (await ann.get(job)).headers["etag"]
@@ -104,7 +104,9 @@ async def forgotten(scene: Scene, clock: ManualClock, id_: str) -> None:
 
 
 @pytest.mark.parametrize(("what", "status"), [("submission", 202), ("get", 404)])
-async def test_a_job_that_is_forgotten_meanwhile(scene, clock, monkeypatch, what, status):
+async def test_a_job_that_is_removed_during_a_wait_ends_the_wait(
+    scene, clock, monkeypatch, what, status
+):
     async with scene.served() as ann:
         scene.make_deaf(monkeypatch)
         job = "" if what == "submission" else (await ann.post("/r")).headers["location"]
@@ -115,7 +117,7 @@ async def test_a_job_that_is_forgotten_meanwhile(scene, clock, monkeypatch, what
         assert task.result().status_code == status
 
 
-async def test_a_stream_of_a_job_that_is_forgotten_ends(scene, clock, monkeypatch):
+async def test_the_stream_of_a_removed_job_ends(scene, clock, monkeypatch):
     async with scene.served() as ann:
         scene.make_deaf(monkeypatch)
         job = (await ann.post("/r")).headers["location"]
@@ -125,7 +127,7 @@ async def test_a_stream_of_a_job_that_is_forgotten_ends(scene, clock, monkeypatc
         assert [event.data["state"] for event in events_of(task.result())] == ["waiting"]
 
 
-async def test_a_job_that_is_forgotten_while_it_is_cancelled(scene, monkeypatch):
+async def test_a_job_that_is_removed_during_its_cancellation_is_answered(scene, monkeypatch):
     async def gone(ids: list[str], **_: object) -> list[None]:
         return [None] * len(ids)
 
@@ -135,7 +137,7 @@ async def test_a_job_that_is_forgotten_while_it_is_cancelled(scene, monkeypatch)
         assert (await ann.delete(job)).status_code == 404
 
 
-async def test_what_kind_each_event_is_of(scene, clock):
+async def test_events_are_of_kind_state_progress_or_result(scene, clock):
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
         task = await begun(clock, ann.get(f"{job}/events"))
@@ -192,7 +194,7 @@ async def test_a_silent_stream_pings_every_15_seconds(scene, clock):
         assert (await task).text.count(": still here\n\n") == 3
 
 
-async def test_a_stream_looks_every_two_seconds_if_no_wake_up_comes(scene, clock, monkeypatch):
+async def test_a_stream_polls_every_two_seconds_without_wake_ups(scene, clock, monkeypatch):
     async with scene.served() as ann:
         scene.make_deaf(monkeypatch)
         job = (await ann.post("/r")).headers["location"]
@@ -208,7 +210,7 @@ async def test_a_stream_looks_every_two_seconds_if_no_wake_up_comes(scene, clock
     ("last", "status"),
     [("1" * 19, 204), ("1" * 20, 200), ("0" * 19 + "9", 200), ("\u0663", 200), ("0", 200)],
 )
-async def test_which_event_was_seen_last(scene, last, status):
+async def test_the_last_event_id_of_a_client_is_parsed(scene, last, status):
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
         await ann.delete(job)

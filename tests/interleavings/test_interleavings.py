@@ -235,38 +235,38 @@ class TestOrders:
     def refused(self, holder: str, begun: int, ended: int) -> Op:
         return self.acquire(holder, begun, ended, Busy(10.0))
 
-    def test_one_of_two_is_granted(self, explains):
+    def test_of_two_concurrent_calls_one_may_be_granted(self, explains):
         assert explains(self.granted("p", 1, 4, 7), self.refused("q", 2, 3))
         assert explains(self.refused("q", 2, 3), self.granted("p", 1, 4, 7))
 
-    def test_two_are_not(self, explains):
+    def test_two_grants_of_one_place_are_not_explained(self, explains):
         assert not explains(self.granted("p", 1, 4, 7), self.granted("q", 2, 3, 8))
 
-    def test_real_time_counts(self, explains):
+    def test_an_order_against_real_time_is_not_explained(self, explains):
         assert not explains(self.refused("q", 1, 2), self.granted("p", 3, 4, 7))
 
-    def test_fences_rise_in_that_order(self, explains):
+    def test_fences_must_rise_in_the_order(self, explains):
         released = Op(
             Call("leases.release", ([Lease(key="a", holder="p")],)), 0, 0, 3, 4, answer=[True]
         )
         assert explains(self.granted("p", 1, 2, 7), released, self.granted("q", 5, 6, 8))
         assert not explains(self.granted("p", 1, 2, 8), released, self.granted("q", 5, 6, 7))
 
-    def test_what_was_cut_happened_or_not(self, explains):
+    def test_a_cut_call_may_have_taken_effect_or_not(self, explains):
         for other in (self.refused("q", 4, 5), self.granted("q", 4, 5, 7)):
             assert explains(self.acquire("p", 1, None, None, fate="maybe"), other)
 
-    def test_what_took_effect_did(self, explains):
+    def test_a_call_that_took_effect_must_be_in_the_order(self, explains):
         cut = self.acquire("p", 1, 3, None, fate="happened")
         assert explains(cut, self.refused("q", 4, 5))
         assert not explains(cut, self.granted("q", 4, 5, 7))
 
-    def test_what_never_happened_did_not(self, explains):
+    def test_a_call_without_effect_must_not_be_in_the_order(self, explains):
         cut = self.acquire("p", 1, 3, None, fate="never")
         assert explains(cut, self.granted("q", 4, 5, 7))
         assert not explains(cut, self.refused("q", 4, 5))
 
-    def test_what_was_cancelled_comes_before_the_next_call_or_not_at_all(self, explains):
+    def test_a_cancelled_call_takes_effect_before_the_next_call_or_not_at_all(self, explains):
         cancelled = self.acquire("p", 1, None, None, fate="maybe")
         released = Op(
             Call("leases.release", ([Lease(key="a", holder="p")],)), 0, 0, 5, 6, answer=[False]

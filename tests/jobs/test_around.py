@@ -12,7 +12,7 @@ ONCE = Backoff(max_attempts=1)
 word: ContextVar[str] = ContextVar("word", default="none")
 
 
-async def test_all_are_entered_in_order_and_left_in_reverse(app, clock):
+async def test_contexts_around_an_attempt_are_entered_in_order_and_left_in_reverse(app, clock):
     steps = []
 
     @app.around_attempt
@@ -42,7 +42,9 @@ async def test_all_are_entered_in_order_and_left_in_reverse(app, clock):
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_it_sees_the_error_and_sets_context_variables(app, clock, kind):
+async def test_a_context_around_an_attempt_sees_the_error_and_sets_context_variables(
+    app, clock, kind
+):
     seen = []
 
     @app.around_attempt
@@ -73,7 +75,7 @@ async def test_it_sees_the_error_and_sets_context_variables(app, clock, kind):
     assert seen == ["work"]
 
 
-async def test_one_that_fails_fails_the_attempt_and_the_handler_never_runs(app, clock):
+async def test_a_context_that_fails_fails_the_attempt_and_the_handler_never_runs(app, clock):
     runs = []
 
     @app.around_attempt
@@ -95,7 +97,7 @@ async def test_one_that_fails_fails_the_attempt_and_the_handler_never_runs(app, 
     assert job.history[0].error == "OSError: no tracer"
 
 
-async def test_a_swallowed_error_is_a_success(app, clock):
+async def test_an_error_that_a_context_swallows_is_a_success(app, clock):
     @app.around_attempt
     @contextmanager
     def around(job):
@@ -111,7 +113,7 @@ async def test_a_swallowed_error_is_a_success(app, clock):
     assert job.state == "succeeded"
 
 
-async def test_a_cancelled_handler_leaves_it(app, clock):
+async def test_a_cancelled_handler_leaves_the_context(app, clock):
     left = []
 
     @app.around_attempt
@@ -136,7 +138,7 @@ async def test_a_cancelled_handler_leaves_it(app, clock):
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_the_time_out_counts_what_is_around(app, clock, kind):
+async def test_the_time_out_includes_the_contexts_around_an_attempt(app, clock, kind):
     ran = []
 
     @app.around_attempt

@@ -256,7 +256,7 @@ def declared(app: Tenure, kind: Any, received: list[Any]):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_would_not_arrive_as_it_was_given_is_refused(app: Tenure, case: str):
+async def test_an_argument_that_would_not_arrive_unchanged_is_refused(app: Tenure, case: str):
     kind, value, where = REFUSED[case]
     with pytest.raises(ArgumentsError) as caught:
         await declared(app, kind, []).enqueue(value)
@@ -302,7 +302,7 @@ ARRIVES = {
 
 
 @pytest.mark.parametrize("case", ARRIVES)
-async def test_what_arrives_has_its_value_and_its_type(app: Tenure, clock, case: str):
+async def test_an_argument_arrives_with_its_value_and_its_type(app: Tenure, clock, case: str):
     kind, value = ARRIVES[case]
     received: list[Any] = []
     async with app.worker():
@@ -350,7 +350,7 @@ CONVERTED = {
 
 
 @pytest.mark.parametrize("case", CONVERTED)
-async def test_what_the_type_converts_is_still_accepted(app: Tenure, clock, case: str):
+async def test_an_argument_that_its_type_converts_is_still_accepted(app: Tenure, clock, case: str):
     kind, value, expected = CONVERTED[case]
     received: list[Any] = []
     async with app.worker():

@@ -15,7 +15,7 @@ def hog(seconds: float) -> None:
     time.sleep(seconds)
 
 
-async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
+async def test_heartbeats_continue_and_the_blocking_stack_is_reported(real_make, monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.1)
     app = await real_make(replica_ttl=1)
@@ -52,7 +52,7 @@ async def test_beats_go_on_and_the_stack_is_told(real_make, monkeypatch):
     assert not of_kind(events, AttemptLost | JobsRecovered | ReplicaLost)
 
 
-async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_make, monkeypatch):
+async def test_code_that_blocks_the_interpreter_is_reported_with_advice(real_make, monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     app = await real_make(replica_ttl=1.5)
     events: list = []
@@ -74,7 +74,7 @@ async def test_code_that_keeps_the_interpreter_is_told_with_what_to_use(real_mak
     assert "tenure worker" in message
 
 
-async def test_a_job_that_has_ended_before_the_next_look_is_named_too(monkeypatch):
+async def test_a_job_that_ended_before_the_next_look_is_named_too(monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.8)
     events: list = []
     async with Tenure("memory://", replica_ttl=1.5) as app:
@@ -112,7 +112,7 @@ async def test_a_thread_that_runs_far_longer_than_the_ttl_runs_once(real_make):
     assert (job.attempt, job.losses) == (1, 0)
 
 
-async def test_after_a_worker_has_ended_its_loop_is_not_watched(monkeypatch):
+async def test_the_loop_of_a_stopped_worker_is_not_watched(monkeypatch):
     monkeypatch.setattr("tenure.runtime.work.loop_watch._BLOCKED_AFTER", 0.1)
     monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.02)
     events: list = []

@@ -109,7 +109,7 @@ def test_a_result_has_the_type_that_the_task_returns(shop, sync):
     assert sync.job(job.id).result() == job.result()
 
 
-def test_a_job_shows_everything_that_it_shows_on_a_loop(shop, sync):
+def test_a_blocking_job_has_every_attribute_of_an_async_job(shop, sync):
     task = shop.send.using(queue="mail", priority=2, tags=["a", "b"], delay="1h")
     job = sync.enqueue(task.request(7)).refresh()
     names = {name for name in dir(tenure.Job) if not name.startswith("_")} | {"is_new"}
@@ -122,7 +122,7 @@ def test_a_job_shows_everything_that_it_shows_on_a_loop(shop, sync):
     assert repr(job) == f"<Job {job.id} of 'send', waiting>"
 
 
-def test_the_facade_has_all_that_an_app_has():
+def test_the_facade_has_every_method_of_an_app():
     on_a_loop_only = {
         "around_attempt",
         "clone",
@@ -141,7 +141,7 @@ def test_the_facade_has_all_that_an_app_has():
     assert public - on_a_loop_only <= set(dir(blocking.Tenure))
 
 
-def test_waiting_ends_with_its_timeout_and_the_job_goes_on(shop, sync):
+def test_a_timeout_ends_the_wait_and_not_the_job(shop, sync):
     job = sync.enqueue(shop.send.request(7))
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="it is waiting"):
@@ -167,13 +167,13 @@ def test_a_failure_is_raised_and_can_be_requeued(shop, sync):
         job.result()
 
 
-def test_what_has_not_finished_cannot_be_requeued(shop, sync):
+def test_an_unfinished_job_cannot_be_requeued(shop, sync):
     job = sync.enqueue(shop.send.request(7))
     with pytest.raises(JobStateError):
         job.requeue()
 
 
-def test_cancelling_what_waits(shop, sync):
+def test_a_waiting_job_can_be_cancelled(shop, sync):
     job = sync.enqueue(shop.send.request(7))
     assert job.cancel("not needed")
     assert (job.state, job.reason) == ("cancelled", "not needed")
@@ -182,7 +182,7 @@ def test_cancelling_what_waits(shop, sync):
         job.result()
 
 
-def test_cancelling_what_runs_and_seeing_how_far_it_is(shop, sync):
+def test_a_running_job_shows_its_progress_and_can_be_cancelled(shop, sync):
     with working(shop):
         job = sync.enqueue(shop.hold.request())
         wait_until(lambda: job.refresh().progress == 0.5, 20, "it runs")
@@ -192,7 +192,7 @@ def test_cancelling_what_runs_and_seeing_how_far_it_is(shop, sync):
         assert job.wait(20).state == "cancelled"
 
 
-def test_many_at_once_in_their_order(shop, sync):
+def test_enqueue_many_returns_jobs_in_order(shop, sync):
     jobs = sync.enqueue_many(shop.send.request(number) for number in range(250))
     assert len({job.id for job in jobs}) == 250
     assert [sync.job(job.id).record.payload for job in jobs[:3]] == [
@@ -204,7 +204,7 @@ def test_many_at_once_in_their_order(shop, sync):
     assert (counted.queue, counted.waiting, counted.running) == ("default", 250, 0)
 
 
-def test_unique_keys(shop, sync):
+def test_a_unique_key_returns_the_same_job(shop, sync):
     once = shop.send.using(unique="user 7")
     first = sync.enqueue(once.request(7))
     again = sync.enqueue(once.request(7))
@@ -250,7 +250,7 @@ def test_a_paused_queue_starts_nothing(shop, sync):
 
 
 @pytest.mark.usefixtures("forgotten_at_once")
-def test_pruning_removes_what_is_over(shop, sync):
+def test_pruning_removes_jobs_after_their_retention(shop, sync):
     with working(shop):
         shop.go_on.set()
         job = sync.enqueue(shop.hold.request()).wait(20)
@@ -272,7 +272,7 @@ def test_a_finished_job_can_be_deleted(shop, sync):
             sync.delete_job(gone)
 
 
-def test_recovering_takes_jobs_from_who_is_gone(shop, sync):
+def test_recovering_takes_the_jobs_of_a_dead_replica(shop, sync):
     job = sync.enqueue(shop.send.request(7))
     store = sync._app._store
 
@@ -302,7 +302,7 @@ def test_many_threads_share_one_app(shop, sync):
     assert sorted(results) == list(range(20))
 
 
-def test_an_app_by_its_url_sees_the_same_jobs(shop, sync, world_url, namespace):
+def test_an_app_on_the_same_url_sees_the_same_jobs(shop, sync, world_url, namespace):
     with working(shop):
         job = sync.enqueue(shop.send.request(7)).wait(20)
     with blocking.Tenure(world_url, namespace=namespace) as stranger:
@@ -310,13 +310,13 @@ def test_an_app_by_its_url_sees_the_same_jobs(shop, sync, world_url, namespace):
         assert stranger.job(job.id).result() == {"user": 7, "at": "2026-01-02T00:00:00Z"}
 
 
-def test_what_is_not_there_is_not_found(sync):
+def test_an_unknown_job_is_not_found(sync):
     for unknown in (NOWHERE, "nonsense"):
         with pytest.raises(JobNotFound):
             sync.job(unknown)
 
 
-def test_a_closed_app_says_so(shop):
+def test_a_closed_app_raises_an_error(shop):
     with blocking.Tenure(shop.app) as sync:
         job = sync.enqueue(shop.send.request(7))
     with pytest.raises(StoreError, match="is closed"):

@@ -13,7 +13,7 @@ async def drain(app: Tenure) -> dict[str, int]:
     return await asyncio.wait_for(app.run_worker(burst=True), 20)
 
 
-async def test_a_burst_runs_all_that_is_due_and_stops(real_app):
+async def test_a_burst_runs_all_due_jobs_and_stops(real_app):
     @real_app.task
     async def last() -> None: ...
 
@@ -38,7 +38,7 @@ async def test_a_burst_runs_all_that_is_due_and_stops(real_app):
     assert await drain(real_app) == {}
 
 
-async def test_a_burst_waits_for_what_runs(real_app):
+async def test_a_burst_waits_for_running_jobs(real_app):
     go = asyncio.Event()
     begun = asyncio.Event()
 
@@ -139,7 +139,7 @@ async def test_timers_do_not_tick_in_a_burst(app, clock):
 
 
 @pytest.mark.parametrize("timeout", [None, "5m"])
-async def test_a_job_without_a_time_out_that_runs_for_long_is_told_once(make, clock, timeout):
+async def test_a_long_job_without_a_time_out_is_reported_once(make, clock, timeout):
     app = await make(long_job=60)
     seen = []
     app.on_event(seen.append)

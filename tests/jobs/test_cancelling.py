@@ -10,7 +10,7 @@ from tests.jobs.replicas import claim_and_die, until_idle
 from tests.rig.waiting import wait_until_async
 
 
-async def test_what_waits_never_starts(app: Tenure, clock):
+async def test_a_cancelled_waiting_job_never_starts(app: Tenure, clock):
     ran = []
 
     @app.task
@@ -28,7 +28,7 @@ async def test_what_waits_never_starts(app: Tenure, clock):
     assert (caught.value.job, caught.value.reason) == (job.id, "changed my mind")
 
 
-async def test_what_runs_is_cancelled_at_once_and_confirmed(app: Tenure, clock):
+async def test_a_running_job_is_cancelled_at_once_and_confirmed(app: Tenure, clock):
     unwound = []
 
     @app.task
@@ -51,7 +51,9 @@ async def test_what_runs_is_cancelled_at_once_and_confirmed(app: Tenure, clock):
     assert unwound == ["cancelled"]
 
 
-async def test_without_a_wake_up_the_next_beat_tells(app: Tenure, clock, monkeypatch):
+async def test_without_a_wake_up_the_next_heartbeat_delivers_a_cancel(
+    app: Tenure, clock, monkeypatch
+):
     @app.task
     async def work() -> None:
         await clock.sleep(1000)
@@ -65,7 +67,7 @@ async def test_without_a_wake_up_the_next_beat_tells(app: Tenure, clock, monkeyp
         assert (await job.refresh()).state == "cancelled"
 
 
-async def test_a_thread_is_told_and_stops_when_it_looks(app: Tenure, clock):
+async def test_a_thread_sees_the_cancel_and_can_stop(app: Tenure, clock):
     @app.task
     def work() -> None:
         until = time.monotonic() + 20
@@ -84,7 +86,7 @@ async def test_a_thread_is_told_and_stops_when_it_looks(app: Tenure, clock):
         await wait_until_async(is_cancelled)
 
 
-async def test_a_handler_that_finishes_all_the_same_has_succeeded(app: Tenure, clock):
+async def test_a_handler_that_finishes_despite_a_cancel_has_succeeded(app: Tenure, clock):
     @app.task
     async def work() -> str:
         try:
@@ -119,7 +121,7 @@ async def test_a_handler_that_fails_while_it_is_cancelled_is_cancelled(app: Tenu
         assert job.failures == 0
 
 
-async def test_what_was_claimed_ahead_never_starts(app: Tenure, clock):
+async def test_a_cancelled_job_that_was_claimed_ahead_never_starts(app: Tenure, clock):
     ran = []
 
     @app.task
@@ -148,7 +150,7 @@ async def test_what_was_claimed_ahead_never_starts(app: Tenure, clock):
     assert ran == [0, 2]
 
 
-async def test_a_cancel_in_the_moment_of_the_start(app: Tenure, clock):
+async def test_a_cancel_at_the_moment_of_the_start_stops_the_job(app: Tenure, clock):
     """The attempt's task exists and has not begun: neither its slot nor its end may get lost."""
     ran = []
 
@@ -177,7 +179,7 @@ async def test_a_cancel_in_the_moment_of_the_start(app: Tenure, clock):
     assert ran == [2]
 
 
-async def test_a_cancel_that_comes_before_the_job(app: Tenure, clock, faults):
+async def test_a_cancel_that_arrives_before_the_claimed_job_stops_it(app: Tenure, clock, faults):
     """The reply to the claim is lost: the worker is told to stop what it does not know yet."""
     ran = []
 
@@ -202,7 +204,7 @@ async def test_a_cancel_that_comes_before_the_job(app: Tenure, clock, faults):
     assert ran == [1]
 
 
-async def test_what_was_requeued_is_cancelled_again(app: Tenure, clock):
+async def test_a_requeued_job_can_be_cancelled_again(app: Tenure, clock):
     ran = []
 
     @app.task
@@ -260,7 +262,7 @@ async def test_a_cancel_survives_a_retry(app: Tenure, clock, faults):
     assert ran == [1]
 
 
-async def test_many_cancels_at_once(app: Tenure, clock):
+async def test_many_jobs_are_cancelled_at_once(app: Tenure, clock):
     @app.task
     async def work() -> None:
         await clock.sleep(1000)
@@ -274,7 +276,7 @@ async def test_many_cancels_at_once(app: Tenure, clock):
         assert {(await job.refresh()).state for job in jobs} == {"cancelled"}
 
 
-async def test_on_every_store_within_two_seconds(real_make):
+async def test_on_every_store_a_cancel_arrives_within_two_seconds(real_make):
     app = await real_make()
     stopped = asyncio.Event()
 

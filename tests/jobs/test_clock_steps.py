@@ -232,7 +232,7 @@ async def test_a_step_back_makes_no_pause_before_a_retry_longer(make, clock):
         assert (await job.refresh()).state == "succeeded"
 
 
-async def test_a_worker_that_starts_after_a_step_back_finds_all_that_is_due(fleet, clock):
+async def test_a_worker_that_starts_after_a_step_back_finds_all_due_jobs(fleet, clock):
     apps, _, begun = fleet
     for number in range(3):
         await apps[0].work.enqueue(number)
@@ -324,7 +324,7 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
     assert of_kind(events, JobsRecovered) == []
 
 
-async def test_a_step_ahead_is_told_at_once(make, store, clock, faults):
+async def test_a_step_ahead_is_reported_at_once(make, store, clock, faults):
     """A worker that cannot know of it gets no chance to take what seems overdue."""
     app = await make(faulty=True, replica_ttl=10)
 
@@ -341,7 +341,7 @@ async def test_a_step_ahead_is_told_at_once(make, store, clock, faults):
         assert await recover(store, delays=[0.0], grace=0) == []
 
 
-async def test_many_delays_begin_anew_at_once_after_a_step_back(make, clock):
+async def test_after_a_step_back_many_delays_begin_anew_at_once(make, clock):
     """A beat lets 500 of them begin anew, and the next one follows without a pause."""
     app = await make(replica_ttl=10)
 

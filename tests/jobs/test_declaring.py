@@ -25,7 +25,7 @@ async def test_methods_are_refused_with_advice(app: Tenure):
 
 
 @pytest.mark.parametrize("kind", [staticmethod, classmethod])
-async def test_decorators_of_methods_below_are_refused(app: Tenure, kind):
+async def test_decorators_of_methods_below_the_task_are_refused(app: Tenure, kind):
     with pytest.raises(ConfigError, match=f"stands above @{kind.__name__}"):
 
         class Service:
@@ -34,7 +34,7 @@ async def test_decorators_of_methods_below_are_refused(app: Tenure, kind):
             async def handle(number: int) -> int: ...  # noqa: N805 - as above
 
 
-async def test_what_belongs_to_no_object_is_a_task(app: Tenure, clock):
+async def test_functions_that_need_no_object_can_be_tasks(app: Tenure, clock):
     class Service:
         factor = 3
 
@@ -109,7 +109,7 @@ async def test_a_notebook_may_run_a_cell_again(app: Tenure, clock, monkeypatch):
         app.task(name="work")(other)
 
 
-async def test_a_program_declares_a_task_once(app: Tenure, monkeypatch):
+async def test_a_program_cannot_declare_a_task_twice(app: Tenure, monkeypatch):
     monkeypatch.delattr(sys, "ps1", raising=False)
     declared(app, "first")
     with pytest.raises(ConfigError, match="there is a task 'work' already"):
@@ -121,14 +121,14 @@ def shown(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-def test_completion_shows_what_is_meant_for_users():
+def test_completion_shows_only_public_attributes():
     view = {"id", "task", "queue", "tags", "attempt", "failures", "losses"}
     own = {"fence", "deadline", "cancelled", "stop_reason", "check", "progress", "checkpoint"}
     assert shown(JobContext) == view | own | {"save", "transaction"}
     assert shown(Task) == {"name", "options", "using", "within", "request", "enqueue"}
 
 
-async def test_a_handler_and_what_surrounds_it_see_one_context(app: Tenure, clock):
+async def test_a_handler_and_the_contexts_around_it_see_the_same_job_context(app: Tenure, clock):
     seen: list[JobContext] = []
 
     @app.around_attempt

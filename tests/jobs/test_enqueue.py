@@ -54,7 +54,7 @@ async def test_a_job_may_have_options_of_its_own(app, work, clock):
     assert work.options.queue == "mail"  # the task itself is as it was
 
 
-async def test_retention_is_the_apps_unless_given(make):
+async def test_the_default_retention_is_that_of_the_app(make):
     app = await make(retention="2d")
 
     @app.task
@@ -63,7 +63,7 @@ async def test_retention_is_the_apps_unless_given(make):
     assert (await plain.enqueue()).record.retention == 2 * 86400
 
 
-async def test_at_an_instant(app, work, clock):
+async def test_a_job_can_be_due_at_an_instant(app, work, clock):
     at = datetime(2027, 6, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     job = await work.using(at=at).enqueue()
     assert job.due == at
@@ -106,7 +106,7 @@ class NoZone(tzinfo):
         {"retention": "for ever"},
     ],
 )
-async def test_options_that_cannot_be(app, work, options):
+async def test_invalid_options_are_refused(app, work, options):
     with pytest.raises(ConfigError):
         work.using(**options)
     assert await app.jobs() == []
@@ -117,7 +117,7 @@ async def test_a_naive_datetime_is_explained(app, work):
         work.using(at=datetime(2027, 1, 1))  # noqa: DTZ001 - it is a mistake
 
 
-async def test_many_in_slices(app, work, faults):
+async def test_many_jobs_are_inserted_in_slices(app, work, faults):
     jobs = await app.enqueue_many(work.request(n) for n in range(450))
     assert faults.calls["insert"] == 3
     assert len({job.id for job in jobs}) == 450
@@ -133,13 +133,13 @@ async def test_large_arguments_make_smaller_slices(app, faults):
     assert [count.waiting for count in await app.queues()] == [20]
 
 
-async def test_many_at_the_same_time_share_their_round_trips(app, work, faults):
+async def test_concurrent_enqueues_share_round_trips(app, work, faults):
     jobs = await asyncio.gather(*(work.enqueue(n) for n in range(300)))
     assert faults.calls["insert"] <= 3
     assert [job.record.payload for job in jobs] == [f'{{"n":{n}}}'.encode() for n in range(300)]
 
 
-async def test_of_many_the_others_are_stored_when_one_does_not_match(app, work):
+async def test_a_mismatch_among_many_does_not_stop_the_others(app, work):
     first = await work.using(unique="k").enqueue(1)
     requests = [work.request(5), work.using(unique="k").request(2), work.request(6)]
     with pytest.raises(UniqueMismatch) as caught:
@@ -154,7 +154,7 @@ async def test_of_many_the_others_are_stored_when_one_does_not_match(app, work):
 
 
 @pytest.mark.parametrize("wrong", [7, None, "work"])
-async def test_what_is_no_request(app, work, wrong):
+async def test_an_object_that_is_no_request_is_refused(app, work, wrong):
     with pytest.raises(ConfigError, match="enqueue takes"):
         await app.enqueue(wrong)
     with pytest.raises(ConfigError, match="enqueue takes"):
@@ -162,13 +162,13 @@ async def test_what_is_no_request(app, work, wrong):
     assert await app.jobs() == []
 
 
-async def test_a_request_may_be_asked_for_twice(app, work):
+async def test_a_request_can_be_enqueued_twice(app, work):
     request = work.request(1)
     first, second = await app.enqueue(request), await app.enqueue(request)
     assert first.id != second.id
 
 
-async def test_a_unique_key_gives_the_job_that_has_it(app, work, clock):
+async def test_a_unique_key_returns_the_job_that_has_it(app, work, clock):
     only = work.using(unique="welcome:7")
     first = await only.enqueue(7)
     second = await only.enqueue(7)
@@ -184,7 +184,7 @@ async def test_a_unique_key_gives_the_job_that_has_it(app, work, clock):
     assert third.id != first.id
 
 
-async def test_the_order_of_names_does_not_make_other_arguments(app, work):
+async def test_the_order_of_keyword_arguments_does_not_matter(app, work):
     only = work.using(unique="k")
     first = await only.enqueue(a=1, b=2)
     assert (await only.enqueue(b=2, a=1)).id == first.id
@@ -246,7 +246,7 @@ async def test_on_every_store_fifty_at_once_with_one_key_make_one_job(real_make)
         assert await jobs[0].result(10) == 1
 
 
-async def test_on_every_store_everything_arrives_as_it_was(real_make):
+async def test_on_every_store_jobs_are_stored_unchanged(real_make):
     app = await real_make()
 
     @app.task
@@ -268,7 +268,7 @@ async def test_on_every_store_everything_arrives_as_it_was(real_make):
         assert await now.result(10) == text[::-1]
 
 
-async def test_jobs_that_exist_are_looked_up_together(app: Tenure, faults):
+async def test_existing_jobs_are_looked_up_together(app: Tenure, faults):
     @app.task
     async def work(number: int) -> None: ...
 
@@ -283,7 +283,9 @@ async def test_jobs_that_exist_are_looked_up_together(app: Tenure, faults):
     assert faults.calls["get"] == 2
 
 
-async def test_a_cancelled_job_may_be_gone_before_it_is_looked_at(app: Tenure, clock, monkeypatch):
+async def test_a_cancelled_job_may_be_removed_before_it_is_looked_up(
+    app: Tenure, clock, monkeypatch
+):
     @app.task(retention=60)
     async def work() -> None: ...
 
@@ -300,7 +302,7 @@ async def test_a_cancelled_job_may_be_gone_before_it_is_looked_at(app: Tenure, c
     assert await job.cancel()
 
 
-async def test_on_every_store_instants_far_away(real_make):
+async def test_on_every_store_a_job_can_be_due_at_a_distant_instant(real_make):
     app = await real_make()
 
     @app.task

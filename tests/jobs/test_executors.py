@@ -60,7 +60,7 @@ async def test_plain_functions_run_in_threads(executor):
 
 
 @pytest.mark.parametrize("executor", ["threads", "", None, 7, True, ["process"]])
-def test_an_executor_that_does_not_exist(executor):
+def test_an_unknown_executor_is_refused(executor):
     with pytest.raises(ConfigError, match="'auto', 'thread' or 'process'"):
         Tenure("memory://").task(executor=executor)(plain)
 
@@ -79,12 +79,12 @@ def test_async_functions_run_on_the_loop_only(executor):
         pytest.param(functools.partial(plain), id="partial"),
     ],
 )
-def test_what_a_child_could_not_import_by_name(fn):
+def test_functions_that_a_child_cannot_import_by_name_are_refused(fn):
     with pytest.raises(ConfigError, match=r"'odd' has executor='process'.*top of a module"):
         Tenure("memory://").task(name="odd", executor="process")(fn)
 
 
-def test_a_function_inside_of_another():
+def test_a_nested_function_is_refused():
     def nested() -> None: ...
 
     with pytest.raises(ConfigError, match=r"'nested'.*top of a module"):
@@ -92,7 +92,7 @@ def test_a_function_inside_of_another():
 
 
 @pytest.mark.parametrize("fn", [plain, Place.function, math.factorial])
-async def test_what_a_worker_starts_with(fn):
+async def test_functions_that_a_child_can_import_are_accepted(fn):
     app = Tenure("memory://")
     app.task(executor="process")(fn)
     async with app, app.worker():
@@ -107,7 +107,7 @@ async def refusal(app: Tenure) -> str:
     return str(caught.value)
 
 
-async def test_a_name_that_belongs_to_another_function(make_module):
+async def test_a_name_that_belongs_to_another_function_is_refused(make_module):
     module = make_module("""
         from tenure import Tenure
         app = Tenure("memory://")
@@ -121,7 +121,7 @@ async def test_a_name_that_belongs_to_another_function(make_module):
     assert f"{module.__name__}.work is not its function" in message
 
 
-async def test_a_name_that_is_gone(make_module):
+async def test_a_name_that_was_deleted_is_refused(make_module):
     module = make_module("""
         from tenure import Tenure
         app = Tenure("memory://")
@@ -133,7 +133,7 @@ async def test_a_name_that_is_gone(make_module):
     assert "a child process would import something else, or nothing" in await refusal(module.app)
 
 
-async def test_a_task_that_came_after_the_start_fails_with_the_same_words(make_module):
+async def test_a_task_declared_after_the_start_fails_with_the_same_error(make_module):
     module = make_module("def work() -> None: ...")
     async with Tenure("memory://") as app, app.worker():
         task = app.task(executor="process", retry=None)(module.work)
@@ -142,7 +142,7 @@ async def test_a_task_that_came_after_the_start_fails_with_the_same_words(make_m
     assert job.error.startswith("tenure.errors.ConfigError: task 'work' has executor='process'")
 
 
-def test_a_program_may_declare_and_enqueue_but_not_work():
+def test_a_main_program_can_declare_and_enqueue_such_a_task_but_not_run_it():
     with Fleet() as fleet:
         program = fleet.start("-c", IN_MAIN)
         assert program.expect("enqueued")["state"] == "waiting"
@@ -152,5 +152,5 @@ def test_a_program_may_declare_and_enqueue_but_not_work():
     assert "Move it into a module" in message
 
 
-def test_calling_a_task_runs_it_here():
+def test_calling_a_task_runs_it_in_the_caller():
     assert cpu_tasks.pid() == os.getpid()

@@ -29,7 +29,7 @@ async def fleet(make, clock):
 
 
 @pytest.mark.parametrize("outage", [5, 7.5, 8.5, 9.5, 12, 30])
-async def test_an_outage_for_all_kills_nobody(fleet, clock, faults, outage):
+async def test_a_common_outage_makes_no_replica_count_as_dead(fleet, clock, faults, outage):
     apps, tasks, events, begun = fleet
     async with AsyncExitStack() as stack:
         for app in apps:  # each has its own rhythm
@@ -46,7 +46,7 @@ async def test_an_outage_for_all_kills_nobody(fleet, clock, faults, outage):
     assert len(begun) == 6
 
 
-async def test_who_is_slow_to_come_back_is_waited_for(make, store, clock, faults):
+async def test_a_replica_that_is_slow_to_come_back_keeps_its_jobs(make, store, clock, faults):
     """The last call of one replica hangs for longer than a second look takes."""
     slow = Faults()
     first, second = await make(faulty=True), Tenure(FaultyStore(store.clone(), slow), grace=0)
@@ -114,7 +114,7 @@ async def test_a_replica_that_is_back_a_moment_after_its_end_keeps_its_jobs(
     assert begun == [1]
 
 
-async def test_who_joins_after_an_outage_takes_nothing_from_those_a_moment_later(
+async def test_a_replica_that_joins_after_an_outage_takes_no_jobs_from_replicas_that_return_later(
     fleet, clock, faults
 ):
     (first, second, joiner), tasks, events, begun = fleet

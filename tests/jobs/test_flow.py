@@ -45,7 +45,7 @@ async def test_two_workers_run_each_of_many_jobs_once(real_make):
     assert await apps[0].replicas() == []
 
 
-async def test_rolling_restarts_lose_nothing_and_count_nothing(real_make):
+async def test_rolling_restarts_lose_no_job_and_count_no_failure(real_make):
     service = Service()
     apps = [await real_make(grace=0) for _ in range(2)]
     tasks = [service.declare(app) for app in apps]
@@ -66,7 +66,7 @@ async def test_rolling_restarts_lose_nothing_and_count_nothing(real_make):
     assert not of_kind(service.events, WRONG)
 
 
-async def test_a_life_with_everything(real_make):
+async def test_a_job_lives_through_retries_failure_and_requeue(real_make):
     app = await real_make(retention=60)
     seen = []
 

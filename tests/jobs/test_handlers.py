@@ -39,7 +39,7 @@ class TestBothKinds:
 
         return app.task(name="t", **options)(asynchronous if kind == "async" else synchronous)
 
-    async def test_a_result(self, app, clock, kind):
+    async def test_a_handler_returns_a_result(self, app, clock, kind):
         task = self.declare(app, kind, lambda n: n + 1)
         async with app.worker():
             job = await finished(await task.enqueue(1), clock)
@@ -58,9 +58,7 @@ class TestBothKinds:
         ],
         ids=repr,
     )
-    async def test_whatever_it_raises_fails_the_job_and_not_the_worker(
-        self, app, clock, kind, error
-    ):
+    async def test_any_exception_fails_the_job_and_not_the_worker(self, app, clock, kind, error):
         def fail(n):
             if n == 0:
                 raise error
@@ -78,7 +76,7 @@ class TestBothKinds:
             after = await finished(await task.enqueue(5), clock)
             assert await after.result() == 5
 
-    async def test_errors_that_cannot_be_shown_or_stored_as_they_are(self, app, clock, kind):
+    async def test_errors_without_a_usable_text_still_fail_the_job(self, app, clock, kind):
         class Unprintable(Exception):
             def __str__(self) -> str:
                 raise RuntimeError("not even this")
@@ -96,7 +94,7 @@ class TestBothKinds:
         assert "\\udcff" in jobs[1].error
         assert len(jobs[2].record.error) < 20_000
 
-    async def test_a_result_that_has_no_form_fails_no_job(self, app, clock, kind):
+    async def test_a_result_that_cannot_be_encoded_fails_no_job(self, app, clock, kind):
         class Model:
             def model_dump(self, mode):
                 raise KeyError(mode)
@@ -121,7 +119,7 @@ class TestBothKinds:
                 await job.result(0)
             assert (caught.value.job, caught.value.value) == (job.id, None)
 
-    async def test_a_result_above_the_limit(self, make, clock, kind):
+    async def test_a_result_above_the_limit_is_not_stored(self, make, clock, kind):
         app = await make(result_limit=2000)
         task = self.declare(app, kind, lambda n: "x" * n)
         async with app.worker():
@@ -133,7 +131,7 @@ class TestBothKinds:
             await large.result(0)
         assert len(large.record.result) < 1000
 
-    async def test_the_context(self, app, clock, kind):
+    async def test_the_context_describes_the_running_job(self, app, clock, kind):
         seen = []
 
         def look(n):
@@ -162,7 +160,7 @@ class TestBothKinds:
         assert "cancelled itself" in job.error
 
 
-async def test_arguments_that_an_older_task_cannot_read(app, make, clock):
+async def test_arguments_that_an_older_task_cannot_read_fail_the_job(app, make, clock):
     newer = await make()
 
     @newer.task(name="t")
@@ -179,7 +177,7 @@ async def test_arguments_that_an_older_task_cannot_read(app, make, clock):
     assert job.trace == ""
 
 
-def test_current_job_outside_of_a_job():
+def test_current_job_outside_of_a_job_raises_an_error():
     with pytest.raises(ConfigError, match="here is none"):
         current_job()
 

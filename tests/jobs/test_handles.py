@@ -24,7 +24,7 @@ def work(app: Tenure, clock):
     return work
 
 
-async def test_waiting_for_a_result_wakes_when_it_is_there(app, work, clock):
+async def test_waiting_for_a_result_ends_when_it_is_stored(app, work, clock):
     async with app.worker():
         job = await work.enqueue(100)
         waiting = asyncio.ensure_future(job.result())
@@ -35,7 +35,7 @@ async def test_waiting_for_a_result_wakes_when_it_is_there(app, work, clock):
         assert await waiting == 100
 
 
-async def test_without_wake_ups_it_looks_every_two_seconds(app, work, clock, monkeypatch):
+async def test_without_wake_ups_a_wait_polls_every_two_seconds(app, work, clock, monkeypatch):
     job = await work.enqueue(1)
     waiting = asyncio.ensure_future(job.wait())
     async with app.worker():
@@ -45,7 +45,7 @@ async def test_without_wake_ups_it_looks_every_two_seconds(app, work, clock, mon
         assert waiting.done()
 
 
-async def test_a_result_that_does_not_come_in_time(app, work, clock):
+async def test_a_result_that_does_not_come_in_time_is_a_timeout_error(app, work, clock):
     job = await work.enqueue()
     for wait in (job.result, job.wait):
         waiting = asyncio.ensure_future(wait(timeout="5s"))
@@ -61,7 +61,7 @@ async def test_a_result_that_does_not_come_in_time(app, work, clock):
     assert (await job.refresh()).state == "waiting"
 
 
-async def test_who_waits_for_a_job_that_is_not_due_is_told_when_it_is(app, work, clock):
+async def test_a_timeout_error_says_when_the_job_is_due(app, work, clock):
     job = await work.using(delay="1h").enqueue()
     async with app.worker():
         waiting = asyncio.ensure_future(job.result(timeout="5s"))
@@ -70,7 +70,7 @@ async def test_who_waits_for_a_job_that_is_not_due_is_told_when_it_is(app, work,
             await waiting
 
 
-async def test_who_has_waited_in_vain_is_told_why(app, clock):
+async def test_a_timeout_error_says_why_the_job_has_not_finished(app, clock):
     @app.task(retry=Backoff(max_attempts=3, base=60, cap=60))
     async def fail():
         raise LookupError("no such user")
@@ -84,7 +84,7 @@ async def test_who_has_waited_in_vain_is_told_why(app, clock):
         await waiting
 
 
-async def test_who_waits_for_a_task_that_no_worker_knows_is_told_so(make, work, clock):
+async def test_a_timeout_error_says_that_no_worker_knows_the_task(make, work, clock):
     job = await work.enqueue()
     stranger = await make()
     async with stranger.worker():
@@ -95,7 +95,7 @@ async def test_who_waits_for_a_task_that_no_worker_knows_is_told_so(make, work, 
         await waiting
 
 
-async def test_many_may_wait_for_one_job(app, work, clock):
+async def test_many_callers_can_wait_for_one_job(app, work, clock):
     job = await work.enqueue(3)
     waiting = [asyncio.ensure_future((await app.job(job.id)).result()) for _ in range(20)]
     async with app.worker():
@@ -103,7 +103,7 @@ async def test_many_may_wait_for_one_job(app, work, clock):
     assert await asyncio.gather(*waiting) == [3] * 20
 
 
-async def test_a_job_that_is_gone(app, work, clock):
+async def test_a_removed_job_is_not_found(app, work, clock):
     job = await work.using(retention=60).enqueue()
     waiting = asyncio.ensure_future(job.wait())
     await clock.advance(0)
@@ -118,12 +118,12 @@ async def test_a_job_that_is_gone(app, work, clock):
 
 
 @pytest.mark.parametrize("id_", [NOWHERE, "7", "", NOWHERE.upper(), "' OR 1=1 --", None, 7])
-async def test_an_id_that_nobody_has(app, id_):
+async def test_an_unknown_id_is_not_found(app, id_):
     with pytest.raises(JobNotFound):
         await app.job(id_)
 
 
-async def test_an_id_may_be_a_uuid(app, work):
+async def test_an_id_can_be_a_uuid_object(app, work):
     job = await work.enqueue()
     assert (await app.job(uuid.UUID(job.id))).id == job.id
 
@@ -142,7 +142,7 @@ async def test_requeue_gives_all_tries_again(app, work, clock):
         assert (job.state, job.attempt, job.failures) == ("failed", 10, 5)
 
 
-async def test_requeue_of_what_has_not_finished(app, work, store):
+async def test_requeue_of_an_unfinished_job_is_refused(app, work, store):
     job = await work.enqueue()
     with pytest.raises(JobStateError, match="has not finished"):
         await job.requeue()
@@ -151,7 +151,7 @@ async def test_requeue_of_what_has_not_finished(app, work, store):
         await job.requeue()
 
 
-async def test_requeue_when_another_has_the_key(app, work, clock):
+async def test_requeue_is_refused_while_another_job_has_the_key(app, work, clock):
     job = await work.using(unique="k").enqueue()
     await job.cancel()
     await work.using(unique="k").enqueue(1)
@@ -160,7 +160,7 @@ async def test_requeue_when_another_has_the_key(app, work, clock):
     assert (await job.refresh()).state == "cancelled"
 
 
-async def test_jobs_are_found_by_what_they_are(app, work, clock):
+async def test_jobs_are_found_by_state_task_queue_and_tag(app, work, clock):
     @app.task(queue="mail")
     async def mail() -> None: ...
 
@@ -194,12 +194,12 @@ async def test_jobs_are_found_by_what_they_are(app, work, clock):
         {"queue": "nul \0"},
     ],
 )
-async def test_lists_that_cannot_be(app, filters):
+async def test_invalid_filters_are_refused(app, filters):
     with pytest.raises(ConfigError):
         await app.jobs(**filters)
 
 
-async def test_the_newest_first_page_by_page_on_every_store(real_make):
+async def test_jobs_are_listed_newest_first_in_pages_on_every_store(real_make):
     app = await real_make()
 
     @app.task
@@ -220,7 +220,7 @@ async def test_the_newest_first_page_by_page_on_every_store(real_make):
 
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "z" * 500, "nul \0", NOWHERE])
-async def test_a_cursor_that_nobody_gave_out(real_make, cursor):
+async def test_an_invalid_cursor_is_refused(real_make, cursor):
     app = await real_make()
 
     @app.task
@@ -235,7 +235,7 @@ async def test_a_cursor_that_nobody_gave_out(real_make, cursor):
         assert len(page) <= 1
 
 
-async def test_how_queues_stand_on_every_store(real_make):
+async def test_queues_are_counted_on_every_store(real_make):
     app = await real_make()
     inside, go_on = asyncio.Event(), asyncio.Event()
 
@@ -266,13 +266,13 @@ async def test_how_queues_stand_on_every_store(real_make):
 
 
 @pytest.mark.parametrize("seconds", [-1, "soon", float("nan"), float("inf")])
-async def test_pauses_that_cannot_be(app, seconds):
+async def test_invalid_pauses_are_refused(app, seconds):
     with pytest.raises(ConfigError):
         await app.pause_queue("q", until=seconds)
     assert await app.queues() == []
 
 
-async def test_words_that_databases_do_not_like(real_make):
+async def test_text_with_odd_characters_is_stored_on_every_store(real_make):
     """Reasons and messages are free text: whatever is in them, nothing breaks."""
     app = await real_make()
     odd = "nul \0 surrogate \udcff snow \N{SNOWMAN}"

@@ -13,7 +13,7 @@ from tests.jobs.test_outages import away
 from tests.rig.waiting import wait_until_async
 
 
-async def test_a_suspect_that_waits_for_its_turn_is_not_lost_by_that(make, store, clock):
+async def test_a_suspect_that_waits_for_its_turn_counts_no_loss(make, store, clock):
     app = await make(grace=25)
     ran = []
 
@@ -38,7 +38,7 @@ async def test_a_suspect_that_waits_for_its_turn_is_not_lost_by_that(make, store
     assert ran == [2]
 
 
-async def test_a_suspect_that_hangs_does_not_keep_its_worker(make, store, clock):
+async def test_a_suspect_that_hangs_does_not_block_its_worker(make, store, clock):
     app = await make(grace=0)
     go_on = threading.Event()
 
@@ -63,7 +63,7 @@ async def test_a_suspect_that_hangs_does_not_keep_its_worker(make, store, clock)
         go_on.set()
 
 
-async def test_a_replica_survives_an_error_that_is_no_outage(app, clock):
+async def test_a_replica_survives_a_store_error_that_is_no_outage(app, clock):
     @app.task
     async def work() -> int:
         return 1
@@ -85,7 +85,7 @@ async def test_a_replica_survives_an_error_that_is_no_outage(app, clock):
         assert worker.replica == replica
 
 
-async def test_a_replica_survives_an_error_of_ours(app, clock):
+async def test_a_replica_survives_an_unexpected_error(app, clock):
     @app.task
     async def work() -> int:
         return 1
@@ -109,7 +109,7 @@ async def test_a_replica_survives_an_error_of_ours(app, clock):
         assert await job.result(0) == 1
 
 
-async def test_an_outage_costs_a_checkpoint_nothing(app, clock, faults):
+async def test_a_checkpoint_survives_an_outage(app, clock, faults):
     @app.task
     async def work() -> int:
         await clock.sleep(1)
@@ -127,7 +127,7 @@ async def test_an_outage_costs_a_checkpoint_nothing(app, clock, faults):
     assert (job.attempt, job.failures) == (1, 0)
 
 
-async def test_leaving_that_is_cancelled_hands_back_and_leaves(app, clock):
+async def test_a_cancelled_leave_still_hands_back_jobs_and_leaves(app, clock):
     @app.task
     async def work() -> None:
         await clock.sleep(1000)
@@ -148,7 +148,7 @@ async def test_leaving_that_is_cancelled_hands_back_and_leaves(app, clock):
     assert await app.replicas() == []
 
 
-async def test_an_error_that_cannot_be_looked_into_ends_its_job(app, clock):
+async def test_an_error_that_cannot_be_formatted_ends_its_job(app, clock):
     class Odd(Retry):
         def __init__(self) -> None:
             """Forget about the base class."""
@@ -224,7 +224,7 @@ async def test_no_worker_begins_before_the_lifespan_is_open(store, clock):
     assert seen == ["open"]
 
 
-async def test_a_lifespan_that_is_closing_is_not_taken_for_open(store, clock):
+async def test_a_closing_lifespan_is_opened_again_for_a_new_worker(store, clock):
     calls = []
 
     @asynccontextmanager
@@ -255,7 +255,7 @@ async def test_a_lifespan_that_is_closing_is_not_taken_for_open(store, clock):
     assert calls == ["opened", "closed", "opened", "closed"]
 
 
-async def test_large_results_are_settled_in_calls_of_bearable_size(real_make):
+async def test_large_results_are_settled_in_calls_of_limited_size(real_make):
     app = await real_make(grace=1)
     go_on = asyncio.Event()
 
@@ -272,7 +272,9 @@ async def test_large_results_are_settled_in_calls_of_bearable_size(real_make):
     assert {job.attempt for job in jobs} == {1}
 
 
-async def test_beats_go_on_after_an_error_of_ours(app, store, clock, monkeypatch, caplog):
+async def test_heartbeats_continue_after_an_unexpected_error(
+    app, store, clock, monkeypatch, caplog
+):
     look, looks = Janitor.look, []
 
     def fail_at_first(self, *args):

@@ -12,7 +12,7 @@ JOBS = 5
 NEEDED = 3  # forced commits of a job: insert, claim, settle
 
 
-async def test_a_job_costs_as_many_forced_commits_beside_idle_workers(tmp_path: Path, monkeypatch):
+async def test_idle_workers_add_no_forced_commits_to_a_job(tmp_path: Path, monkeypatch):
     counts = count_commits(monkeypatch)
     async with AsyncExitStack() as stack:
         tasks = []

@@ -27,7 +27,7 @@ def ran(app: Tenure, clock) -> list[str]:
     return ran
 
 
-async def test_after_one_loss_it_runs_with_the_others(app, store, clock, ran):
+async def test_after_one_loss_a_job_runs_beside_others(app, store, clock, ran):
     await app.work.enqueue("once lost", 5)
     await lose_times(store, clock, 1)
     async with app.worker():
@@ -36,9 +36,7 @@ async def test_after_one_loss_it_runs_with_the_others(app, store, clock, ran):
     assert ran[-1] == "once lost+other"
 
 
-async def test_after_two_losses_it_waits_until_nothing_else_runs_and_others_wait_for_it(
-    app, store, clock, ran
-):
+async def test_after_two_losses_a_job_runs_alone(app, store, clock, ran):
     await app.work.enqueue("poison", 5)
     await lose_times(store, clock, 2)
     async with app.worker():
@@ -62,7 +60,7 @@ async def test_after_two_losses_it_waits_until_nothing_else_runs_and_others_wait
     assert await app.queues() == []
 
 
-async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(
+async def test_a_suspect_that_cannot_be_alone_within_30_seconds_goes_back_uncounted(
     app, store, clock, ran
 ):
     poison = await app.work.enqueue("poison", 5)
@@ -87,9 +85,7 @@ async def test_what_cannot_be_alone_within_half_a_minute_goes_back_uncounted(
     assert not any("+" in beside and "poison" in beside for beside in ran)
 
 
-async def test_a_suspect_that_waits_for_another_job_keeps_nothing_from_running(
-    app, store, clock, ran
-):
+async def test_a_suspect_that_waits_for_another_job_blocks_no_job(app, store, clock, ran):
     @app.task
     async def parent() -> str:
         child = await app.work.enqueue("child", 1)
@@ -107,7 +103,7 @@ async def test_a_suspect_that_waits_for_another_job_keeps_nothing_from_running(
         assert await job.result(0) == "done"
 
 
-async def test_timers_do_not_start_beside_it(app, store, clock, ran):
+async def test_timers_do_not_start_beside_a_suspect(app, store, clock, ran):
     ticks = []
 
     @app.timer(every="1s")
@@ -145,7 +141,7 @@ async def test_how_many_losses_make_a_job_run_alone_is_a_setting(make, store, cl
         await clock.advance(10)
 
 
-async def test_going_back_is_no_attempt(app, store, clock, ran):
+async def test_a_suspect_that_goes_back_counts_no_attempt(app, store, clock, ran):
     poison = await app.work.enqueue("poison", 5)
     await lose_times(store, clock, 2)
     await app.pause_queue("default")
@@ -164,7 +160,7 @@ async def test_going_back_is_no_attempt(app, store, clock, ran):
     ]
 
 
-async def test_two_of_them_do_not_run_together(app, store, clock, ran):
+async def test_two_suspects_do_not_run_together(app, store, clock, ran):
     for name in ("a", "b", "c"):
         await app.work.enqueue(name, 3)
     await lose_times(store, clock, 2)
@@ -173,7 +169,7 @@ async def test_two_of_them_do_not_run_together(app, store, clock, ran):
     assert sorted(ran) == ["a", "b", "c"]
 
 
-async def test_it_starts_when_the_others_have_gone_back_for_sure(make, faults, store, clock):
+async def test_a_suspect_starts_after_the_others_have_been_handed_back(make, faults, store, clock):
     """Whoever is handed back and has not arrived would be lost with it, and count a loss."""
     app = await make(faulty=True)
     running: list[list[str]] = []
@@ -195,7 +191,7 @@ async def test_it_starts_when_the_others_have_gone_back_for_sure(make, faults, s
     assert running == [["poison"]]
 
 
-async def test_one_that_is_cancelled_while_it_waits_to_be_alone(app, store, clock, ran):
+async def test_a_suspect_can_be_cancelled_while_it_waits_to_be_alone(app, store, clock, ran):
     poison = await app.work.enqueue("poison", 5)
     await lose_times(store, clock, 2)
     await app.pause_queue("default")
@@ -211,7 +207,7 @@ async def test_one_that_is_cancelled_while_it_waits_to_be_alone(app, store, cloc
     assert ran == ["before"]
 
 
-async def test_stopping_hands_it_back(app, store, clock, ran):
+async def test_stopping_hands_back_a_waiting_suspect(app, store, clock, ran):
     poison = await app.work.enqueue("poison", 5)
     await lose_times(store, clock, 2)
     await app.pause_queue("default")
@@ -229,7 +225,7 @@ async def test_stopping_hands_it_back(app, store, clock, ran):
     assert poison.losses == 2
 
 
-async def test_it_waits_for_a_tick_whose_answer_is_on_its_way(make, faults, store, clock):
+async def test_a_suspect_waits_for_a_tick_in_flight(make, faults, store, clock):
     """The run of that tick may stand on this replica already, and would be lost with it."""
     app = await make(faulty=True)
     running: list[list[str]] = []

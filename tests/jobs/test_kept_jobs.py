@@ -44,7 +44,7 @@ async def late_app(real_world: World) -> AsyncIterator[Tenure]:
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
-async def test_a_repeat_that_comes_after_the_end_runs_nothing_again(late_app: Tenure, many: bool):
+async def test_a_repeated_insert_after_the_end_runs_nothing_again(late_app: Tenure, many: bool):
     runs: list[int] = []
 
     @late_app.task(retention=0)
@@ -85,7 +85,7 @@ async def test_a_finished_job_is_kept_for_a_minute_at_least(make, clock: ManualC
     assert await app.prune_jobs() == 3
 
 
-async def test_runs_of_timers_and_schedules_are_kept_so_long_too(make, clock: ManualClock):
+async def test_runs_of_timers_and_schedules_are_kept_for_a_minute_too(make, clock: ManualClock):
     app = await make(retention=0)
 
     @app.timer(every=1, retention=0)
@@ -103,7 +103,7 @@ async def test_runs_of_timers_and_schedules_are_kept_so_long_too(make, clock: Ma
     assert {record.retention_failed for record in records} == {60}
 
 
-async def test_jobs_of_a_users_own_transaction_are_kept_so_long_too(tmp_path: Path):
+async def test_jobs_of_a_user_transaction_are_kept_for_a_minute_too(tmp_path: Path):
     file = tmp_path / "tenure.db"
     async with Tenure(f"sqlite:///{file}", retention=0) as app:
 
@@ -117,7 +117,7 @@ async def test_jobs_of_a_users_own_transaction_are_kept_so_long_too(tmp_path: Pa
         assert (await job.refresh()).record.retention == 60
 
 
-def test_blocking_callers_keep_so_long_too(world_url: str, namespace: str):
+def test_jobs_of_blocking_callers_are_kept_for_a_minute_too(world_url: str, namespace: str):
     app = Tenure(world_url, namespace=namespace, retention=0)
 
     @app.task
@@ -174,7 +174,7 @@ async def test_a_unique_key_shortens_no_retention(make, clock: ManualClock, keep
         assert (seen.record.retention, seen.record.retention_failed) == kept
 
 
-async def test_a_job_of_a_users_own_transaction_is_kept_as_long_as_its_key(tmp_path: Path):
+async def test_a_job_of_a_user_transaction_is_kept_as_long_as_its_key(tmp_path: Path):
     file = tmp_path / "tenure.db"
     async with Tenure(f"sqlite:///{file}") as app:
         work = app.task(lambda: None, name="work", retention="1h")

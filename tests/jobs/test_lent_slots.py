@@ -82,7 +82,7 @@ async def states(*jobs) -> list[str]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-async def test_parents_that_take_all_slots_do_not_keep_their_children_from_running(
+async def test_parents_that_take_all_slots_do_not_block_their_children(
     app, clock, kin, concurrency
 ):
     async with app.worker(concurrency=concurrency):
@@ -93,7 +93,7 @@ async def test_parents_that_take_all_slots_do_not_keep_their_children_from_runni
     assert kin.most <= concurrency
 
 
-async def test_generations(app, clock, kin):
+async def test_waiting_over_several_generations_does_not_deadlock(app, clock, kin):
     async with app.worker(concurrency=1):
         job = await kin.parent.enqueue(7, 10)
         await clock.advance(100)
@@ -101,7 +101,7 @@ async def test_generations(app, clock, kin):
     assert kin.most == 1
 
 
-async def test_several_children_at_once(app, clock, kin):
+async def test_a_parent_can_wait_for_several_children_at_once(app, clock, kin):
     async with app.worker(concurrency=1):
         job = await kin.spread.enqueue(5)
         await clock.advance(60)
@@ -109,7 +109,7 @@ async def test_several_children_at_once(app, clock, kin):
     assert kin.most == 1
 
 
-async def test_who_waited_goes_on_before_new_jobs_begin_and_not_beside_them(app, clock, kin):
+async def test_a_parent_continues_before_new_jobs_start_and_within_the_concurrency(app, clock, kin):
     async with app.worker(concurrency=1):
         first = await kin.parent.enqueue(1)
         await clock.advance(1.5)
@@ -130,7 +130,7 @@ async def test_a_wait_that_ends_early_takes_the_slot_back(app, clock, kin):
     assert kin.most == 1
 
 
-async def test_a_wait_that_the_handler_calls_off_takes_the_slot_back(app, clock, kin):
+async def test_a_wait_that_the_handler_cancels_takes_the_slot_back(app, clock, kin):
     """As `asyncio.timeout` and `asyncio.wait_for` do: they cancel the wait, not the job."""
     async with app.worker(concurrency=2):
         jobs = await app.enqueue_many(kin.calls_off.request(3) for _ in range(20))
@@ -184,9 +184,7 @@ async def test_a_cancelled_wait_does_not_wait_for_a_slot(app, clock, kin):
         assert await states(waiting, taking) == ["cancelled", "running"]
 
 
-async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
-    app, clock, kin, seen, monkeypatch
-):
+async def test_lent_slots_have_a_limit_which_is_reported(app, clock, kin, seen, monkeypatch):
     monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 2)
     async with app.worker(concurrency=1):
         job = await kin.parent.enqueue(7, 10)
@@ -199,7 +197,7 @@ async def test_no_more_slots_are_lent_than_a_bound_and_that_is_told(
 
 
 @pytest.mark.parametrize("concurrency", [2, 5])
-async def test_more_parents_than_may_lend_leave_slots_to_their_children(
+async def test_more_parents_than_can_lend_leave_slots_to_their_children(
     app, clock, kin, seen, monkeypatch, concurrency
 ):
     monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 4)
@@ -253,7 +251,7 @@ async def test_quick_parents_that_were_claimed_ahead_leave_slots_as_well(
         assert await states(*jobs) == ["succeeded"] * 40
 
 
-async def test_a_burst_runs_all_parents_though_more_than_may_lend_are_due(
+async def test_a_burst_runs_all_parents_even_if_more_than_can_lend_are_due(
     app, clock, quick_parent, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.attempts.lent_slots.LENT_MAX", 4)
@@ -264,7 +262,7 @@ async def test_a_burst_runs_all_parents_though_more_than_may_lend_are_due(
     assert await states(*jobs) == ["succeeded"] * 40
 
 
-async def test_a_slot_lent_goes_to_who_wants_it_back_before_anything_starts(app, clock, kin):
+async def test_a_lent_slot_goes_back_to_its_owner_before_new_jobs_start(app, clock, kin):
     @app.task(retry=None)
     async def late(seconds: float) -> int:
         await kin.work(seconds)
@@ -279,7 +277,7 @@ async def test_a_slot_lent_goes_to_who_wants_it_back_before_anything_starts(app,
     assert kin.most == 1
 
 
-async def test_what_a_handler_leaves_behind_lends_no_slot(app, clock, kin):
+async def test_a_task_that_a_handler_leaves_behind_lends_no_slot(app, clock, kin):
     left = []
 
     @app.task(retry=None)
@@ -302,7 +300,7 @@ async def test_what_a_handler_leaves_behind_lends_no_slot(app, clock, kin):
     assert kin.most == 1
 
 
-async def test_a_plain_handler_keeps_its_slot_which_is_told_and_goes_on(real_app):
+async def test_a_plain_handler_keeps_its_slot_and_is_reported(real_app):
     seen: list = []
     real_app.on_event(seen.append)
 

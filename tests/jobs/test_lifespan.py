@@ -12,7 +12,7 @@ from tests.jobs.replicas import finished
 ONCE = Backoff(max_attempts=1)
 
 
-async def test_lifespan_is_open_while_a_worker_is_there(make, clock):
+async def test_lifespan_is_open_while_a_worker_runs(make, clock):
     calls = []
 
     @asynccontextmanager
@@ -67,7 +67,7 @@ async def test_a_lifespan_that_fails_starts_no_worker(make):
     assert await app.replicas() == []
 
 
-async def test_imports_are_done_before_it_starts(make, tmp_path, monkeypatch):
+async def test_imports_are_done_before_the_lifespan_opens(make, tmp_path, monkeypatch):
     (tmp_path / "jobs_imported_late.py").write_text("loaded = True\n")
     monkeypatch.syspath_prepend(tmp_path)
     app = await make(imports=["jobs_imported_late"])

@@ -36,7 +36,7 @@ def charge(order: int) -> None:
     raise ConnectionError(f"no card for {order}")
 
 
-async def test_a_final_failure_is_one_error_with_its_traceback(app: Tenure, clock, log):
+async def test_a_final_failure_is_logged_as_one_error_with_its_traceback(app: Tenure, clock, log):
     @app.task(queue="money", retry=0)
     async def pay(order: int) -> None:
         charge(order)
@@ -57,7 +57,9 @@ async def test_a_final_failure_is_one_error_with_its_traceback(app: Tenure, cloc
     assert record.replica in (await job.refresh()).history[-1].replica
 
 
-async def test_a_failure_that_decides_nothing_is_no_error(app: Tenure, store, clock, log, seen):
+async def test_a_failure_of_a_stale_attempt_is_not_logged_as_an_error(
+    app: Tenure, store, clock, log, seen
+):
     """Another worker has the job by now: whether it fails is up to that one."""
 
     @app.task(retry=None)
@@ -74,7 +76,7 @@ async def test_a_failure_that_decides_nothing_is_no_error(app: Tenure, store, cl
     assert [lost.job for lost in of_kind(seen, AttemptLost)] == [job.id]
 
 
-async def test_a_failure_is_told_when_the_store_has_it_though_its_answer_is_lost(
+async def test_a_failure_is_logged_once_stored_even_if_the_reply_is_lost(
     app: Tenure, clock, faults, log
 ):
     @app.task(retry=None)
@@ -89,7 +91,7 @@ async def test_a_failure_is_told_when_the_store_has_it_though_its_answer_is_lost
         assert [record.job for record in errors(log)] == [job.id]
 
 
-async def test_a_failure_that_the_store_never_heard_of_is_a_warning_with_its_traceback(
+async def test_a_failure_that_never_reached_the_store_is_logged_as_a_warning(
     app: Tenure, clock, faults, log, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.work.worker._SETTLE_SECONDS", 0.05)
@@ -108,7 +110,7 @@ async def test_a_failure_that_the_store_never_heard_of_is_a_warning_with_its_tra
     assert "the store has not confirmed it" in warning.getMessage()
 
 
-async def test_a_retry_is_one_line_of_information(app: Tenure, clock, log):
+async def test_a_retry_is_logged_as_one_info_line(app: Tenure, clock, log):
     @app.task(retry=1)
     async def pay(order: int) -> None:
         charge(order)
@@ -125,7 +127,7 @@ async def test_a_retry_is_one_line_of_information(app: Tenure, clock, log):
     assert [line.attempt for line in errors(log)] == [2]
 
 
-async def test_a_success_is_for_debugging_only(app: Tenure, clock, log):
+async def test_a_success_is_logged_for_debugging_only(app: Tenure, clock, log):
     @app.task
     async def work() -> int:
         return 1
@@ -140,7 +142,7 @@ async def test_a_success_is_for_debugging_only(app: Tenure, clock, log):
     assert not [line for line in log.records if line.levelno > logging.INFO]
 
 
-async def test_a_rejected_job_is_an_error_too(app: Tenure, clock, log):
+async def test_a_rejected_job_is_logged_as_an_error_too(app: Tenure, clock, log):
     @app.task
     async def work() -> None:
         raise Reject("never\nERROR forged")
@@ -155,7 +157,7 @@ async def test_a_rejected_job_is_an_error_too(app: Tenure, clock, log):
 
 
 @pytest.mark.parametrize("budget", [0, 1])
-async def test_a_job_that_is_lost_for_good_is_one_error(
+async def test_a_job_that_is_lost_for_good_is_logged_as_one_error(
     make, store: Store, clock: ManualClock, log, budget: int
 ):
     app = await make(loss_budget=budget)
@@ -181,7 +183,7 @@ async def test_a_job_that_is_lost_for_good_is_one_error(
     assert (event.job, event.task, event.losses) == (job.id, "work", 1 + budget)
 
 
-async def test_a_lost_job_that_cannot_be_looked_up_is_told_all_the_same(
+async def test_a_lost_job_that_cannot_be_looked_up_is_still_logged(
     make, store: Store, clock: ManualClock, log, faults
 ):
     app = await make(faulty=True, loss_budget=0)
@@ -199,7 +201,7 @@ async def test_a_lost_job_that_cannot_be_looked_up_is_told_all_the_same(
     assert (record.job, record.replica) == (job.id, "ghost")
 
 
-async def test_a_run_that_a_stop_interrupts_is_one_error(make, clock: ManualClock, log):
+async def test_a_run_that_a_stop_interrupts_is_logged_as_one_error(make, clock: ManualClock, log):
     app = await make(grace=0)
     seen: list[Event] = []
     app.on_event(seen.append)
@@ -216,7 +218,7 @@ async def test_a_run_that_a_stop_interrupts_is_one_error(make, clock: ManualCloc
     assert len(of_kind(seen, AttemptFailed)) == 1
 
 
-async def test_locks_are_for_debugging_only(app: Tenure, log):
+async def test_locks_are_logged_for_debugging_only(app: Tenure, log):
     async with app.lock("orders") as hold:
         assert (await app.with_lock("orders", list, ttl=30, wait=0)).skipped
     records = [line for line in log.records if getattr(line, "lock", None) == "orders"]
@@ -228,7 +230,7 @@ async def test_locks_are_for_debugging_only(app: Tenure, log):
     ]
 
 
-async def test_no_field_has_a_name_of_logging_itself(app: Tenure):
+async def test_no_log_field_shadows_an_attribute_of_log_records(app: Tenure):
     @app.task
     async def work() -> None: ...
 
@@ -252,7 +254,7 @@ def test_a_filter_that_raises_stops_nothing(log):
     assert not log.records
 
 
-async def test_a_claim_that_was_given_back_is_no_attempt(app, store, clock, log):
+async def test_a_claim_that_was_handed_back_is_not_logged_as_an_attempt(app, store, clock, log):
     @app.task(retry=None)
     async def pay(order: int) -> None:
         charge(order)

@@ -40,7 +40,7 @@ def runs(real_app) -> list[int]:
 
 
 @LOST
-async def test_insert(real_app, faults, runs, events, lost):
+async def test_a_lost_insert_is_repeated_and_inserts_once(real_app, faults, runs, events, lost):
     getattr(faults, lost)("insert", times=2)
     async with real_app.worker():
         first = await real_app.work.enqueue(1)
@@ -67,7 +67,9 @@ async def test_a_job_shows_when_it_was_created_by_the_store(real_app, faults, ru
 
 
 @LOST
-async def test_insert_with_a_unique_key_is_new_all_the_same(real_app, faults, runs, lost):
+async def test_a_repeated_insert_with_a_unique_key_still_counts_as_new(
+    real_app, faults, runs, lost
+):
     getattr(faults, lost)("insert", times=2)
     job = await real_app.work.using(unique="k").enqueue(1)
     assert job.is_new
@@ -100,7 +102,7 @@ async def test_a_store_that_fills_up_after_a_lost_reply_leaves_the_insert_in_dou
             await work.enqueue()
 
 
-async def test_an_insert_that_gets_no_answer_is_told(real_app, faults, runs):
+async def test_an_insert_without_an_answer_raises_an_error(real_app, faults, runs):
     faults.lose_request("insert", times=100)
     with pytest.raises(StoreUnavailable):
         await real_app.work.enqueue(1)
@@ -110,7 +112,9 @@ async def test_an_insert_that_gets_no_answer_is_told(real_app, faults, runs):
 
 
 @LOST
-async def test_claim(real_app, faults, runs, events, lost):
+async def test_a_lost_claim_is_repeated_and_runs_each_job_once(
+    real_app, faults, runs, events, lost
+):
     jobs = await real_app.enqueue_many(real_app.work.request(n) for n in range(5))
     getattr(faults, lost)("claim", times=2)
     async with real_app.worker(concurrency=2):
@@ -123,7 +127,7 @@ async def test_claim(real_app, faults, runs, events, lost):
 
 
 @LOST
-async def test_settle(real_app, faults, runs, events, lost):
+async def test_a_lost_settlement_is_repeated_and_settles_once(real_app, faults, runs, events, lost):
     getattr(faults, lost)("settle", times=2)
     async with real_app.worker():
         job = await real_app.work.enqueue(1)
@@ -137,7 +141,7 @@ async def test_settle(real_app, faults, runs, events, lost):
 
 
 @LOST
-async def test_beat_is_no_false_loss(real_app, faults, runs, events, lost):
+async def test_a_lost_heartbeat_counts_no_loss(real_app, faults, runs, events, lost):
     @real_app.task
     async def long() -> str:
         await asyncio.sleep(2.5)
@@ -158,7 +162,7 @@ async def test_beat_is_no_false_loss(real_app, faults, runs, events, lost):
 
 
 @LOST
-async def test_join_makes_one_record(real_app, faults, runs, lost):
+async def test_a_lost_join_is_repeated_and_makes_one_record(real_app, faults, runs, lost):
     getattr(faults, lost)("join", times=2)
     async with real_app.worker() as worker:
         await asyncio.wait_for(worker.ready(), 10)
@@ -167,7 +171,7 @@ async def test_join_makes_one_record(real_app, faults, runs, lost):
 
 
 @LOST
-async def test_leave_leaves_nothing(real_app, faults, runs, events, lost):
+async def test_a_lost_leave_is_repeated_and_leaves_nothing(real_app, faults, runs, events, lost):
     go_on = asyncio.Event()
 
     @real_app.task
@@ -185,7 +189,7 @@ async def test_leave_leaves_nothing(real_app, faults, runs, events, lost):
     assert not of_kind(events, WRONG)
 
 
-async def test_a_claim_whose_reply_never_came_goes_back_with_leaving(
+async def test_jobs_of_a_claim_without_a_reply_go_back_when_the_worker_leaves(
     app, clock, faults, store, seen
 ):
     @app.task

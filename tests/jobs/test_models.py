@@ -25,7 +25,7 @@ class Order(BaseModel):
     ],
     ids=["model", "by alias", "by name", "mixed"],
 )
-async def test_a_model_is_taken_by_name_and_by_alias(app: Tenure, clock, order_like):
+async def test_a_model_is_accepted_by_name_and_by_alias(app: Tenure, clock, order_like):
     received = []
 
     @app.task
@@ -94,7 +94,9 @@ class Careless(BaseModel):
     ],
     ids=["validator", "subclass", "error", "wrong", "constraint", "object"],
 )
-async def test_what_would_not_arrive_is_refused_with_the_field(app: Tenure, kind, value, problem):
+async def test_a_model_that_would_not_arrive_unchanged_is_refused_with_the_field(
+    app: Tenure, kind, value, problem
+):
     async def work(value) -> None: ...
 
     work.__annotations__ = {"value": kind}
@@ -162,7 +164,7 @@ async def test_arguments_that_cannot_be_read_fail_the_job_at_once(
     assert ran == []
 
 
-async def test_an_arguments_error_of_the_handlers_own_is_tried_again(app: Tenure, clock):
+async def test_an_arguments_error_that_the_handler_raises_is_retried(app: Tenure, clock):
     @app.task
     async def next_step(number: int) -> None: ...
 

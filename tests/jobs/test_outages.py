@@ -17,9 +17,7 @@ def away(faults) -> None:
 
 
 @pytest.mark.parametrize("seconds", [5, 60, 3600])
-async def test_handlers_are_not_cancelled_and_work_goes_on(
-    app: Tenure, clock, faults, seen, caplog, seconds
-):
+async def test_handlers_run_through_an_outage(app: Tenure, clock, faults, seen, caplog, seconds):
     caplog.set_level(logging.INFO, "tenure")
     ended = []
 
@@ -80,7 +78,7 @@ async def test_all_replicas_survive_a_common_outage(make, clock, faults):
     assert not of_kind(events, ReplicaLost | AttemptLost)
 
 
-async def test_nothing_more_is_claimed_while_results_pile_up(
+async def test_no_jobs_are_claimed_while_unsettled_results_pile_up(
     app: Tenure, clock, faults, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.attempts.backlog._UNSETTLED_MAX", 20)
@@ -121,7 +119,7 @@ async def test_a_worker_that_starts_while_the_store_is_away_joins_when_it_is_bac
         assert await job.result(0) == 1
 
 
-async def test_a_store_that_came_back_empty(app: Tenure, store, clock, seen):
+async def test_a_worker_rejoins_a_store_that_came_back_empty(app: Tenure, store, clock, seen):
     """As a Redis without persistence: the jobs are gone, the worker is not."""
     cancelled = []
 

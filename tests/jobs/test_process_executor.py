@@ -77,13 +77,13 @@ async def gone(*pids: int) -> None:
 # What goes in and comes out.
 
 
-async def test_arguments_and_results_go_by_the_types_of_the_signature(run):
+async def test_arguments_and_results_follow_the_types_of_the_signature(run):
     span = cpu_tasks.Span(datetime(2026, 1, 1, tzinfo=UTC), timedelta(days=1))
     job = await run(cpu_tasks.end_of.request(span, timedelta(days=2), timedelta(hours=1), step=2))
     assert await job.result() == datetime(2026, 1, 7, 2, tzinfo=UTC)
 
 
-async def test_an_error_is_kept_as_one_of_a_thread_is(app, run):
+async def test_an_error_in_a_child_is_stored_like_one_in_a_thread(app, run):
     in_thread = app.task(name="in_thread", retry=None)(cpu_tasks.fail._handler.function)
     there = await run(cpu_tasks.fail.request("no luck"))
     here = await run(in_thread.request("no luck"))
@@ -101,7 +101,7 @@ async def test_exits_and_cancellations_fail_the_attempt_and_not_the_child(run):
     assert await (await run(cpu_tasks.pid.request())).result() == await before.result()
 
 
-async def test_retry_and_reject(run):
+async def test_retry_and_reject_work_in_a_child(run):
     job = await run(cpu_tasks.ask_again.request())
     assert (await job.result(), job.failures) == (2, 1)
     assert job.history[0].error == "Retry: not yet"
@@ -125,7 +125,7 @@ async def test_results_that_cannot_be_stored_fail_no_job(run):
     assert len(await job.result()) == 1_000_000
 
 
-async def test_what_surrounds_an_attempt_sees_the_error(app, run):
+async def test_contexts_around_an_attempt_see_the_error_of_a_child(app, run):
     seen = []
 
     @app.around_attempt
@@ -158,7 +158,7 @@ async def test_an_error_of_the_import_is_the_error_of_the_attempt(app, run, make
 # What a job knows and says there.
 
 
-async def test_a_job_knows_itself(app, run):
+async def test_current_job_describes_the_job_in_a_child(app, run):
     request = cpu_tasks.about.using(queue="default", tags=["a"], timeout=30).request()
     job = await run(request)
     assert await job.result() == {
@@ -190,7 +190,7 @@ async def test_progress_is_shown_and_a_checkpoint_survives_the_child(app, run, t
     assert (job.attempt, job.failures) == (2, 1)
 
 
-async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
+async def test_progress_before_the_death_of_a_child_is_shown(
     make, clock, faults, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.attempts.running_job._LAST_WORD_SECONDS", 30)
@@ -209,13 +209,13 @@ async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
     assert (job.state, job.progress, job.message) == ("failed", 1.0, "done")
 
 
-async def test_what_a_job_cannot_do_there(run):
+async def test_unsupported_calls_in_a_child_fail_the_job(run):
     assert "result_limit allows" in (await run(cpu_tasks.save_too_much.request())).error
     job = await run(cpu_tasks.settle_itself.request())
     assert "transaction() is for handlers that run in the worker's own process" in job.error
 
 
-async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
+async def test_late_progress_of_a_job_is_dropped(tmp_path, capfd):
     async with app_with_tasks() as app:
         async with app.worker():
             for word in ("first", "second"):
@@ -228,7 +228,7 @@ async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
     assert capfd.readouterr().err == ""  # such as complaints of a loop that had more to do
 
 
-async def test_what_a_job_prints_is_there_when_it_has_ended(run, capfd, monkeypatch):
+async def test_output_of_a_job_is_flushed_when_it_ends(run, capfd, monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     await run(cpu_tasks.whisper.request("hello"))
     assert capfd.readouterr() == ("hello", "hello")
@@ -249,7 +249,7 @@ async def test_a_time_out_kills_and_the_next_job_gets_a_fresh_child(app, run, ta
     assert await (await run(cpu_tasks.pid.request())).result() != child
 
 
-async def test_a_time_out_goes_by_the_injected_clock(make, clock, tmp_path):
+async def test_a_time_out_uses_the_injected_clock(make, clock, tmp_path):
     app = await make()
     app._handlers.update(cpu_tasks.app._handlers)
     async with app.worker():
@@ -265,7 +265,7 @@ async def test_a_time_out_goes_by_the_injected_clock(make, clock, tmp_path):
     assert job.reason == "timeout"
 
 
-async def test_a_cancel_kills_with_everything_that_was_started(app, tmp_path):
+async def test_a_cancel_kills_the_child_and_all_its_descendants(app, tmp_path):
     job = await app.enqueue(cpu_tasks.start_a_program.request(str(tmp_path / "pid")))
     program = await pid_in(tmp_path / "pid")
     await job.cancel(reason="enough")
@@ -348,7 +348,7 @@ async def test_a_signal_to_stop_is_left_to_the_worker(app, tmp_path, number):
     assert await job.result(10) == child
 
 
-async def test_a_signal_to_stop_ends_what_a_handler_has_forked(run):
+async def test_a_signal_to_stop_ends_processes_that_a_handler_has_forked(run):
     """`multiprocessing` ends its own processes with SIGTERM, and waits until they are gone."""
     assert await (await run(cpu_tasks.terminate_a_fork.request())).result() == -signal.SIGTERM
 
@@ -433,7 +433,7 @@ async def has_started(job: Job) -> bool:
     return (await job.refresh()).state == "running"
 
 
-async def test_what_a_dying_job_has_forked_dies_too(app, tmp_path, monkeypatch):
+async def test_processes_forked_by_a_dying_job_die_too(app, tmp_path, monkeypatch):
     monkeypatch.setattr("tenure.runtime.attempts.processes.child.END_SECONDS", 0.2)
     job = await app.enqueue(cpu_tasks.fork_and_die.request(str(tmp_path / "pid")))
     forked = await pid_in(tmp_path / "pid")
@@ -466,7 +466,7 @@ async def test_twenty_good_jobs_beside_bad_ones_succeed_and_no_slot_is_lost(tmp_
         assert len(pids) == 4
 
 
-async def test_a_runaway_is_stopped_at_its_limit_and_told_so():
+async def test_a_job_that_exceeds_process_memory_is_stopped_with_the_reason():
     async with working(process_memory="120MB") as app:
         job = await (await app.enqueue(cpu_tasks.eat_memory.request())).wait(20)
     assert job.error.startswith("tenure.errors.ProcessDied: its process was ended because it used")
@@ -493,7 +493,7 @@ async def test_a_child_that_keeps_much_memory_is_replaced():
     assert pids[0] == pids[1] != pids[2]
 
 
-async def test_a_child_that_nobody_needs_ends(run, monkeypatch):
+async def test_a_child_that_is_idle_for_long_ends(run, monkeypatch):
     monkeypatch.setattr("tenure.runtime.attempts.processes.child._IDLE_SECONDS", 0.05)
     await gone(await (await run(cpu_tasks.pid.request())).result())
     assert (await run(cpu_tasks.pid.request())).state == "succeeded"
@@ -515,7 +515,7 @@ async def test_the_loop_stays_free_while_a_job_computes(app, run):
     assert longest < 0.5
 
 
-async def test_what_a_job_left_behind_saves_later_is_refused(run: Run):
+async def test_a_checkpoint_saved_by_a_leftover_thread_is_refused(run: Run):
     first = await run(cpu_tasks.leave_a_thread.request())
     second = await run(cpu_tasks.hear_the_late_thread.request())
     process, [answer] = await second.result(0)

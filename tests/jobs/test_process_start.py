@@ -74,7 +74,7 @@ async def test_the_time_out_begins_with_the_handler(slow):
     assert (job.state, job.error) == ("succeeded", None)
 
 
-async def test_a_start_that_takes_too_long_fails_the_attempt_and_says_so(slow):
+async def test_a_start_that_takes_too_long_fails_the_attempt_with_the_reason(slow):
     async with working(process_start=1) as app:
         task = app.task(executor="process", retry=None, timeout=60)(slow.fine)
         job = await (await app.enqueue(task.request())).wait(20)
@@ -199,7 +199,7 @@ async def test_a_plain_handler_in_a_thread_enqueues_jobs():
         assert await (await app.job(await job.result())).result(20) == 42
 
 
-async def test_jobs_of_another_store_do_not_go_over_the_worker():
+async def test_jobs_for_another_store_do_not_go_through_the_worker():
     other = Tenure("memory://", namespace="other")
 
     @other.task

@@ -17,7 +17,7 @@ from tests.rig.endings import settlement
 ONCE = Backoff(max_attempts=1)
 
 
-async def test_progress_arrives_and_is_gone_from_nobody(app, clock):
+async def test_progress_is_shown_and_stays_after_the_end(app, clock):
     reached = asyncio.Event()
 
     @app.task
@@ -56,7 +56,7 @@ async def test_much_progress_takes_no_memory(app, clock, is_async):
     assert max(lengths) < 100
 
 
-async def test_of_much_progress_only_some_is_sent(app, clock, monkeypatch):
+async def test_frequent_progress_is_sent_at_intervals(app, clock, monkeypatch):
     sent = []
     note = Jobs.note
 
@@ -83,7 +83,7 @@ async def test_of_much_progress_only_some_is_sent(app, clock, monkeypatch):
     assert len(sent) <= 3
 
 
-async def test_progress_from_a_thread(app, clock):
+async def test_progress_can_be_reported_from_a_thread(app, clock):
     @app.task
     def work() -> None:
         current_job().progress(0.5, "half")
@@ -96,7 +96,7 @@ async def test_progress_from_a_thread(app, clock):
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_the_last_word_is_shown_with_the_end(app, clock, kind, fails):
+async def test_the_last_progress_is_shown_with_the_end(app, clock, kind, fails):
     def speak() -> None:
         for page in range(1, 6):
             current_job().progress(page / 5, f"page {page}")
@@ -113,7 +113,7 @@ async def test_the_last_word_is_shown_with_the_end(app, clock, kind, fails):
     assert (job.progress, job.message) == (1.0, "page 5")
 
 
-async def test_who_is_cancelled_over_its_last_word_has_succeeded(app, clock, faults):
+async def test_a_job_cancelled_while_its_last_progress_is_stored_has_succeeded(app, clock, faults):
     """Its work is done; to run it again would do it twice."""
     faults.delay("note", 1000)
 
@@ -133,7 +133,7 @@ async def test_who_is_cancelled_over_its_last_word_has_succeeded(app, clock, fau
 
 
 @pytest.mark.parametrize("part", [-0.1, 1.1, float("nan")])
-async def test_progress_that_is_none(app, clock, part):
+async def test_invalid_progress_is_refused(app, clock, part):
     @app.task(retry=None)
     async def work() -> None:
         current_job().progress(part)
@@ -143,7 +143,7 @@ async def test_progress_that_is_none(app, clock, part):
     assert "progress goes from 0 to 1" in job.error
 
 
-async def test_progress_that_cannot_be_sent_disturbs_nobody(app, clock, faults):
+async def test_progress_that_cannot_be_sent_disturbs_no_job(app, clock, faults):
     @app.task
     async def work() -> None:
         current_job().progress(0.5)
@@ -199,7 +199,7 @@ async def test_a_checkpoint_saved_in_a_thread_is_stored_when_save_returns(app, s
     assert stored == [[1, 2]]
 
 
-async def test_checkpoints_that_cannot_be_kept(make, clock):
+async def test_checkpoints_that_cannot_be_stored_raise_an_error(make, clock):
     app = await make(result_limit=2000)
 
     @app.task

@@ -33,7 +33,7 @@ def runs(app: Tenure) -> list[int]:
     return runs
 
 
-async def test_where_another_replica_lives_a_newcomer_waits_for_its_next_beat(
+async def test_beside_a_living_replica_a_newcomer_recovers_after_its_next_heartbeat(
     app, make, store, clock, runs, seen
 ):
     witness = await make()
@@ -55,7 +55,7 @@ async def test_where_another_replica_lives_a_newcomer_waits_for_its_next_beat(
             assert [line.outcome for line in job.history] == ["lost", "succeeded"]
 
 
-async def test_where_nobody_else_lives_it_waits_one_ttl_so_that_others_may_revive(
+async def test_without_other_replicas_a_newcomer_waits_one_ttl_before_it_recovers(
     app, store, clock, runs
 ):
     job = await app.work.enqueue(1)
@@ -71,7 +71,7 @@ async def test_where_nobody_else_lives_it_waits_one_ttl_so_that_others_may_reviv
         assert await job.result(0) == 1
 
 
-async def test_a_replica_that_was_declared_dead_is_nobody_else(app, store, clock, runs):
+async def test_a_replica_that_was_declared_dead_does_not_count_as_living(app, store, clock, runs):
     """Its record is there until its jobs are settled, and has not ended."""
     job = await app.work.enqueue(1)
     await claim_and_die(store)
@@ -86,7 +86,7 @@ async def test_a_replica_that_was_declared_dead_is_nobody_else(app, store, clock
         assert await job.result(0) == 1
 
 
-async def test_within_fifteen_seconds_of_a_death(app, store, clock, runs):
+async def test_jobs_run_again_within_fifteen_seconds_of_a_death(app, store, clock, runs):
     async with app.worker():
         await clock.advance(30)
         await app.pause_queue("default")
@@ -98,7 +98,7 @@ async def test_within_fifteen_seconds_of_a_death(app, store, clock, runs):
     assert runs == [1]
 
 
-async def test_after_a_gap_it_waits_one_ttl_from_its_first_good_beat(
+async def test_after_a_gap_a_replica_waits_one_ttl_from_its_first_good_heartbeat(
     app, store, clock, runs, faults
 ):
     async with app.worker():
@@ -133,7 +133,7 @@ async def test_a_slow_recovery_is_not_asked_for_a_second_time(app, store, clock,
     assert runs == [1]
 
 
-async def test_by_hand_it_does_not_wait(app, store, clock, runs, seen):
+async def test_a_recovery_by_hand_does_not_wait(app, store, clock, runs, seen):
     job = await app.work.enqueue(1)
     await claim_and_die(store)
     assert await app.recover() == []  # it may still live
@@ -145,7 +145,7 @@ async def test_by_hand_it_does_not_wait(app, store, clock, runs, seen):
     assert await app.replicas() == []
 
 
-async def test_a_job_may_be_lost_as_often_as_its_budget_says(make, store, clock):
+async def test_a_job_survives_as_many_losses_as_its_budget(make, store, clock):
     app = await make(loss_budget=2)
     fates = []
 
@@ -274,7 +274,7 @@ async def test_a_lost_reply_to_the_settlement_of_a_recovery_costs_no_event(
     assert (await job.refresh()).losses == 1
 
 
-async def test_a_store_that_does_not_come_back_ends_a_recovery(app, store, clock, runs, faults):
+async def test_a_recovery_ends_if_the_store_does_not_come_back(app, store, clock, runs, faults):
     await app.enqueue_many(app.work.request(n) for n in range(50))
     await claim_and_die(store)
     clock.shift(10)
@@ -340,7 +340,7 @@ class Held:
         return answers
 
 
-async def test_a_job_that_a_transaction_holds_silences_no_others(
+async def test_a_job_that_a_transaction_holds_does_not_hide_recovered_jobs(
     app, store, clock, runs, seen, monkeypatch
 ):
     jobs = await app.enqueue_many(app.work.request(n) for n in range(30))
@@ -416,9 +416,7 @@ async def test_a_job_ten_times_longer_than_the_ttl_runs_once(app, make, clock):
     assert (job.attempt, job.losses) == (1, 0)
 
 
-async def test_finished_jobs_are_pruned_in_slices_by_whoever_is_there(
-    make, store, clock, monkeypatch
-):
+async def test_finished_jobs_are_pruned_in_slices_by_any_worker(make, store, clock, monkeypatch):
     monkeypatch.setattr("tenure.runtime.pruning._SLICE", 10)
     app = await make(faulty=True, retention=60)
 
@@ -447,7 +445,7 @@ async def test_pruning_that_fails_is_tried_again_later(make, clock, faults):
     assert await app.jobs() == []
 
 
-async def test_by_hand_everything_whose_retention_is_over_is_pruned(app, store, clock, runs):
+async def test_pruning_by_hand_removes_every_job_after_its_retention(app, store, clock, runs):
     kept = await app.work.using(retention="1d").enqueue()
     over = await app.work.using(retention=60).enqueue()
     waiting = await app.work.using(delay="2d", retention=60).enqueue()
@@ -501,7 +499,7 @@ class Contested:
         return await self._store.jobs.settle(settlements)
 
 
-async def test_a_recovery_goes_on_where_others_recover_as_well(
+async def test_a_recovery_continues_while_other_replicas_recover_too(
     app, store, clock, runs, monkeypatch
 ):
     jobs = [await app.work.enqueue(n) for n in range(10)]
@@ -527,7 +525,7 @@ async def test_a_worker_looks_for_forgotten_timers_about_once_an_hour(app, clock
     assert 3 <= faults.calls["read"] <= 10
 
 
-async def test_a_worker_that_has_stopped_recovers_nothing_any_more(app, store, clock, runs, faults):
+async def test_a_stopped_worker_recovers_nothing(app, store, clock, runs, faults):
     async with app.worker():
         await clock.advance(20)
         await app.pause_queue("default")

@@ -49,7 +49,9 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("value", "plain"), PLAIN, ids=[repr(value) for value, _ in PLAIN])
-async def test_values_without_a_type_come_back_plainly(app: Tenure, clock, value, plain):
+async def test_results_without_a_return_type_come_back_as_plain_values(
+    app: Tenure, clock, value, plain
+):
     @app.task
     async def give():
         return value
@@ -75,7 +77,7 @@ class Row:
 
 
 @pytest.mark.parametrize("value", [Secretive(name="ann"), Row(), {"name": "ann"}], ids=type)
-async def test_a_result_is_what_the_return_type_says(app: Tenure, clock, value):
+async def test_a_result_has_the_declared_return_type(app: Tenure, clock, value):
     @app.task
     async def give() -> Base:
         return value
@@ -106,7 +108,7 @@ UNWRITABLE = [
 
 
 @pytest.mark.parametrize(("kind", "value", "problem", "kept"), UNWRITABLE, ids=range(6))
-async def test_a_result_that_cannot_be_given_is_explained(
+async def test_a_result_that_cannot_be_stored_is_explained(
     app: Tenure, clock, caplog, kind, value, problem, kept
 ):
     events: list[Any] = []
@@ -192,7 +194,7 @@ async def test_secrets_and_excluded_fields_of_a_wrong_result_are_not_stored(
     assert "hunter2" not in str(shown)
 
 
-async def test_nobody_asks_a_timer_what_it_returned(app: Tenure, clock):
+async def test_the_return_value_of_a_timer_is_ignored(app: Tenure, clock):
     events: list[Any] = []
     app.on_event(events.append)
 

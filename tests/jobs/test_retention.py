@@ -63,7 +63,7 @@ async def kept(app: Tenure, clock: ManualClock, work) -> tuple[float, float]:
         ("1s", Retention(failed=0), (60, 60)),
     ],
 )
-async def test_what_a_task_leaves_out_is_taken_from_the_app(
+async def test_the_retention_that_a_task_leaves_out_is_that_of_the_app(
     make, clock: ManualClock, of_app, of_task, expected
 ):
     app = await make(retention=of_app)
@@ -77,7 +77,7 @@ async def test_a_single_job_may_be_kept_for_longer(app: Tenure, clock: ManualClo
 
 
 @pytest.mark.parametrize("wrong", [-1, "soon", True, float("inf"), "20000d", object()])
-def test_what_is_no_retention(app: Tenure, wrong):
+def test_an_invalid_retention_is_refused(app: Tenure, wrong):
     for declare_wrong in (
         lambda: declare(app, retention=wrong),
         lambda: Tenure("memory://", retention=wrong),
@@ -92,9 +92,7 @@ def test_what_is_no_retention(app: Tenure, wrong):
 async def no_op() -> None: ...
 
 
-async def test_runs_of_timers_are_listed_only_if_they_are_asked_for(
-    app: Tenure, clock: ManualClock
-):
+async def test_runs_of_timers_are_listed_only_on_request(app: Tenure, clock: ManualClock):
     app.timer(every=1, name="tick")(no_op)
     work = declare(app)
     jobs = [await work.enqueue("do") for _ in range(3)]

@@ -20,7 +20,9 @@ from tests.jobs.replicas import finished
 ONCE = Backoff(max_attempts=1)
 
 
-async def test_a_failed_job_is_tried_again_later_and_later_and_then_no_more(app, clock):
+async def test_a_failed_job_is_retried_with_growing_delays_until_its_attempts_are_used_up(
+    app, clock
+):
     starts = []
 
     @app.task(retry=Backoff(max_attempts=4, base=10, factor=3, cap=50))
@@ -74,7 +76,7 @@ async def test_by_default_a_job_has_twenty_attempts_and_growing_pauses(app, cloc
     assert job.state == "failed"
 
 
-async def test_a_number_is_how_often_a_job_is_tried_again(app, clock):
+async def test_a_number_is_the_number_of_retries(app, clock):
     @app.task(retry=3)
     async def fail() -> None:
         raise ValueError
@@ -89,9 +91,7 @@ async def test_a_number_is_how_often_a_job_is_tried_again(app, clock):
 @pytest.mark.parametrize(
     ("retry", "attempts"), [(0, 1), (None, 1), (2, 3), (Backoff(max_attempts=2), 2)]
 )
-async def test_one_job_may_be_tried_more_or_less_often_than_its_task_says(
-    app, clock, retry, attempts
-):
+async def test_a_job_can_have_more_or_fewer_retries_than_its_task(app, clock, retry, attempts):
     @app.task(retry=4)
     async def fail() -> None:
         raise ValueError
@@ -104,7 +104,7 @@ async def test_one_job_may_be_tried_more_or_less_often_than_its_task_says(
     assert (await usual.refresh()).attempt == 5
 
 
-async def test_options_that_are_changed_later_leave_the_retries_alone(app, clock):
+async def test_changing_options_keeps_the_retries(app, clock):
     @app.task
     async def fail() -> None:
         raise ValueError
@@ -129,7 +129,7 @@ async def test_a_requeued_job_keeps_its_own_retries(app, clock):
     assert job.attempt == 4
 
 
-async def test_retries_that_cannot_be_read_are_those_of_the_task(app, store, clock):
+async def test_unreadable_retries_of_a_job_are_replaced_by_those_of_the_task(app, store, clock):
     @app.task(retry=1)
     async def fail() -> None:
         raise ValueError
@@ -144,7 +144,7 @@ async def test_retries_that_cannot_be_read_are_those_of_the_task(app, store, clo
 
 
 @pytest.mark.parametrize("retry", [True, -1, 1.5, "3"])
-def test_retries_that_are_no_number(app, retry):
+def test_an_invalid_number_of_retries_is_refused(app, retry):
     with pytest.raises(ConfigError, match="retry must be how often"):
         app.task(retry=retry)(abs_of)
     task = app.task(abs_of)
@@ -162,7 +162,7 @@ def abs_of_nothing() -> int:
     return 0
 
 
-async def test_retry_none_is_a_single_try(app, clock):
+async def test_retry_none_means_a_single_attempt(app, clock):
     @app.task(retry=None)
     async def fail() -> None:
         raise ValueError
@@ -172,7 +172,7 @@ async def test_retry_none_is_a_single_try(app, clock):
     assert (job.attempt, job.failures) == (1, 1)
 
 
-async def test_retry_after_a_time_of_its_own_counts_as_a_failure(app, clock):
+async def test_raising_retry_with_a_delay_counts_as_a_failure(app, clock):
     starts = []
 
     @app.task(retry=Backoff(max_attempts=3))
@@ -197,7 +197,7 @@ async def test_retry_after_a_time_of_its_own_counts_as_a_failure(app, clock):
     assert starts[1] - starts[0] == pytest.approx(300, abs=0.1)
 
 
-async def test_retry_uses_up_the_tries(app, clock):
+async def test_raising_retry_uses_up_the_attempts(app, clock):
     @app.task(retry=Backoff(max_attempts=2))
     async def always() -> None:
         raise Retry(after=1)
@@ -210,13 +210,15 @@ async def test_retry_uses_up_the_tries(app, clock):
 
 
 @pytest.mark.parametrize("after", [-1, "soon", float("nan"), 2 * TTL_MAX])
-def test_retry_after_a_time_that_is_none(after):
+def test_raising_retry_with_an_invalid_delay_is_refused(after):
     with pytest.raises(ConfigError, match="after"):
         Retry(after=after)
 
 
 @pytest.mark.parametrize("after", [1e300, math.inf, math.nan, -1e300, "soon"])
-async def test_a_subclass_of_retry_with_an_odd_pause_holds_up_no_job(app, store, clock, after):
+async def test_a_subclass_of_retry_with_an_invalid_delay_does_not_block_its_job(
+    app, store, clock, after
+):
     class Busy(Retry):
         def __init__(self) -> None:
             super().__init__("busy")
@@ -240,7 +242,7 @@ async def test_a_subclass_of_retry_with_an_odd_pause_holds_up_no_job(app, store,
     assert stored.due <= clock.wall() + micros(TTL_MAX)
 
 
-async def test_reject_fails_at_once(app, clock):
+async def test_raising_reject_fails_the_job_at_once(app, clock):
     @app.task
     async def pay() -> None:
         raise Reject("the account is closed")
@@ -251,7 +253,7 @@ async def test_reject_fails_at_once(app, clock):
     assert "the account is closed" in job.error
 
 
-async def test_history_keeps_the_last_ten(app, clock):
+async def test_the_history_keeps_the_last_ten_attempts(app, clock):
     @app.task(retry=Backoff(max_attempts=13, base=0))
     async def fail() -> None:
         raise ValueError
@@ -261,7 +263,7 @@ async def test_history_keeps_the_last_ten(app, clock):
     assert [line.attempt for line in job.history] == list(range(4, 14))
 
 
-async def test_lines_of_a_newer_version_do_not_keep_a_job_from_ending(app, store, clock):
+async def test_history_lines_of_a_newer_version_do_not_keep_a_job_from_ending(app, store, clock):
     @app.task
     async def work() -> None: ...
 

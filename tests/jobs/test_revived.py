@@ -3,7 +3,9 @@
 from tenure.core.jobs.records import SOON
 
 
-async def test_what_came_while_the_record_had_expired_starts_with_the_next_beat(app, clock, faults):
+async def test_jobs_enqueued_while_the_replica_had_expired_start_with_its_next_heartbeat(
+    app, clock, faults
+):
     @app.task
     async def work() -> None: ...
 
@@ -21,7 +23,7 @@ async def test_what_came_while_the_record_had_expired_starts_with_the_next_beat(
         assert SOON > 1.2
 
 
-async def test_ticks_go_on_with_the_next_beat_after_a_claim_was_told_that_its_worker_is_dead(
+async def test_ticks_continue_with_the_next_heartbeat_after_a_claim_found_its_worker_dead(
     app, clock, faults, monkeypatch
 ):
     """As in a fail-over: for a moment, the store that answers does not know the record."""

@@ -53,7 +53,7 @@ async def test_a_queue_with_few_jobs_is_served_beside_one_with_thousands(
 
 
 @pytest.mark.parametrize("concurrency", [1, 8, 50])
-async def test_without_queues_all_get_the_same_number_of_starts(
+async def test_without_weights_all_queues_get_the_same_number_of_starts(
     app, clock, serve, ran, concurrency
 ):
     for task in serve("a", "b", "c"):
@@ -110,7 +110,7 @@ async def test_a_single_busy_queue_costs_no_further_claims(app, clock, serve, fa
         ({"mail": 3, "bulk": 1}, "takes jobs from mail (weight 3), bulk (weight 1) in turn"),
     ],
 )
-async def test_the_log_says_how_queues_are_served(app, clock, serve, caplog, queues, message):
+async def test_the_log_names_the_order_of_queues(app, clock, serve, caplog, queues, message):
     serve("bulk", "mail")
     caplog.set_level(logging.INFO, "tenure")
     async with app.worker(queues=queues):
@@ -119,6 +119,6 @@ async def test_the_log_says_how_queues_are_served(app, clock, serve, caplog, que
 
 
 @pytest.mark.parametrize("queues", [{}, {"a": 0}, {"a": 1.5}, {"a": True}, {"": 1}, {"a": 1001}])
-async def test_wrong_weights(app, queues):
+async def test_invalid_weights_are_refused(app, queues):
     with pytest.raises(ConfigError, match="queue"):
         app.worker(queues=queues)

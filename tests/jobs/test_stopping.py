@@ -46,7 +46,7 @@ async def leaving(worker) -> asyncio.Task[None]:
     return asyncio.ensure_future(worker.__aexit__(None, None, None))
 
 
-async def test_what_runs_may_finish_within_the_grace_period(app, clock, handled):
+async def test_running_jobs_may_finish_within_the_grace_period(app, clock, handled):
     worker = await app.worker(grace=25).__aenter__()
     running = await handled.work.enqueue(20)
     await clock.advance(1)
@@ -64,7 +64,7 @@ async def test_what_runs_may_finish_within_the_grace_period(app, clock, handled)
     assert await app.replicas() == []
 
 
-async def test_what_does_not_finish_in_time_is_handed_back_uncounted(app, clock, handled):
+async def test_jobs_that_do_not_finish_in_time_are_handed_back_uncounted(app, clock, handled):
     worker = await app.worker(grace=25).__aenter__()
     job = await handled.work.enqueue(100)
     await clock.advance(1)
@@ -94,7 +94,7 @@ async def test_handed_back_jobs_run_elsewhere_at_once(app, make, clock, handled)
         assert (job.attempt, job.failures, job.losses) == (2, 0, 0)
 
 
-async def test_a_second_stop_hands_back_now(app, clock, handled):
+async def test_a_second_stop_hands_back_at_once(app, clock, handled):
     worker = await app.worker(grace=600).__aenter__()
     job = await handled.work.enqueue(100)
     await clock.advance(1)
@@ -142,9 +142,7 @@ async def test_jobs_claimed_ahead_are_handed_back(app, clock, handled):
 
 
 @pytest.mark.parametrize("grace", [0, 25])
-async def test_jobs_of_a_claim_that_was_under_way_go_back_without_fuss(
-    app, clock, handled, faults, seen, grace
-):
+async def test_jobs_of_a_claim_in_flight_are_handed_back(app, clock, handled, faults, seen, grace):
     worker = await app.worker(grace=grace).__aenter__()
     await clock.advance(1)
     faults.delay("claim", 2)
@@ -170,7 +168,7 @@ async def test_stopping_does_not_wait_for_a_store_that_is_away(app, clock, handl
     assert await app.replicas() == []
 
 
-async def test_results_that_cannot_be_settled_are_left_to_recovery_and_forgotten(
+async def test_results_that_cannot_be_settled_are_left_to_recovery(
     app, clock, handled, faults, monkeypatch
 ):
     monkeypatch.setattr("tenure.runtime.work.worker._SETTLE_SECONDS", 0.05)
@@ -239,7 +237,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_reported_and_handed_ba
     assert (await job.refresh()).state == "waiting"  # what it returns now is nobody's
 
 
-async def test_a_thread_is_told_and_what_ignores_it_is_abandoned(app, clock, seen):
+async def test_a_thread_is_asked_to_stop_and_abandoned_if_it_does_not(app, clock, seen):
     go_on = threading.Event()
     polite = threading.Event()
 
@@ -274,7 +272,7 @@ async def test_a_thread_is_told_and_what_ignores_it_is_abandoned(app, clock, see
 
 
 @pytest.mark.parametrize("lost", ["lose_reply", "lose_request"])
-async def test_leaving_is_repeated_until_the_store_has_heard_it(app, clock, faults, lost):
+async def test_leaving_is_repeated_until_the_store_confirms_it(app, clock, faults, lost):
     worker = await app.worker(grace=0).__aenter__()
     await clock.advance(1)
     getattr(faults, lost)("orphans", times=2)
@@ -307,7 +305,7 @@ async def test_run_worker_opens_the_app_and_ends_with_a_signal():
     assert await driving == "succeeded"
 
 
-async def test_a_second_signal_hands_back_now():
+async def test_a_second_signal_hands_back_at_once():
     inside = asyncio.Event()
     async with Tenure("memory://", grace=60) as app:
 

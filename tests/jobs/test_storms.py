@@ -141,7 +141,7 @@ async def test_every_job_ends_exactly_once(seed: int):
     assert {lost.outcome for lost in of_kind(weather.events, AttemptLost)} <= {"handed back"}
 
 
-async def test_every_job_ends_once_whoever_is_taken_for_dead():
+async def test_every_job_ends_once_although_living_replicas_are_taken_for_dead():
     taken_over = seed = 0
     # Recovery waits for a while in each new worker, so a seed may have none.
     while seed < 5 or (taken_over == 0 and seed < 30):

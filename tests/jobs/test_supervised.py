@@ -76,7 +76,7 @@ async def expires_in(store) -> float:
 
 
 @pytest.mark.parametrize("word", [None, BeatFailed()], ids=["silence", "in doubt"])
-async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock, line, word):
+async def test_a_worker_sends_heartbeats_if_its_supervisor_does_not(app, store, clock, line, word):
     line.repeats = word
     async with supervised(app, line):
         await clock.advance(1)
@@ -85,7 +85,7 @@ async def test_it_beats_for_itself_if_the_supervisor_does_not(app, store, clock,
             assert await expires_in(store) > 0
 
 
-async def test_it_leaves_the_beats_to_a_supervisor_that_beats(app, store, clock, line):
+async def test_a_worker_leaves_heartbeats_to_its_supervisor(app, store, clock, line):
     async with supervised(app, line):
         await clock.advance(0)
         line.repeats = RecordRenewed(line.replica, [], held=0, revived=False)
@@ -93,7 +93,7 @@ async def test_it_leaves_the_beats_to_a_supervisor_that_beats(app, store, clock,
         assert await expires_in(store) < 0
 
 
-async def test_it_hears_of_cancels_by_the_beats_of_its_supervisor(app, clock, line):
+async def test_cancels_arrive_with_the_heartbeats_of_the_supervisor(app, clock, line):
     @app.task
     async def work() -> None:
         await clock.sleep(1000)
@@ -106,7 +106,7 @@ async def test_it_hears_of_cancels_by_the_beats_of_its_supervisor(app, clock, li
         assert (await job.refresh()).state == "cancelled"
 
 
-async def test_it_joins_anew_when_it_hears_that_it_was_taken_over(app, clock, line):
+async def test_a_worker_joins_anew_when_its_supervisor_reports_it_taken_over(app, clock, line):
     async with supervised(app, line):
         await clock.advance(0)
         first = line.replica
@@ -115,7 +115,7 @@ async def test_it_joins_anew_when_it_hears_that_it_was_taken_over(app, clock, li
         assert line.replica != first
 
 
-async def test_what_begins_is_on_the_board_until_it_ends(app, clock, line):
+async def test_a_running_job_is_on_the_board_until_it_ends(app, clock, line):
     @app.task(timeout=7)
     async def work() -> None:
         await clock.sleep(3)
@@ -193,7 +193,7 @@ async def test_a_fresh_process_runs_the_job_and_nothing_else(app, store, clock, 
     assert await store.jobs.replicas() == []
 
 
-async def test_several_of_them_share_a_process_one_after_the_other(app, store, clock, line):
+async def test_several_suspicious_jobs_share_a_process_one_after_the_other(app, store, clock, line):
     first, _ = await suspect_beside_another(app, store, clock, line, suspects=3)
     async with supervised(app, line):
         await clock.advance(1)
@@ -210,7 +210,7 @@ async def test_several_of_them_share_a_process_one_after_the_other(app, store, c
         assert [(await app.job(id_)).losses for id_ in sorted(reports.jobs)] == [3, 2, 2]
 
 
-async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store, clock, line):
+async def test_a_job_that_cannot_start_soon_in_the_fresh_process_goes_back(app, store, clock, line):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     await store.jobs.beat(["second"], ttl=1000, meta={})
     long = await app.work.using(priority=0).enqueue(60)
@@ -228,9 +228,7 @@ async def test_what_cannot_start_soon_in_the_fresh_process_goes_back(app, store,
     assert claimed.jobs
 
 
-async def test_a_suspicious_job_stays_alone_though_its_worker_is_told_of_something(
-    app, store, clock, line
-):
+async def test_a_suspicious_job_stays_alone_when_its_worker_gets_a_message(app, store, clock, line):
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     await store.jobs.beat(["second"], ttl=1000, meta={})
     long = await app.work.using(priority=0).enqueue(3)
@@ -279,7 +277,7 @@ async def test_a_suspicious_job_goes_back_if_the_supervisor_is_gone(app, store, 
     assert (suspect.state, suspect.losses) == ("waiting", SUSPICIOUS)
 
 
-async def test_after_how_many_losses_is_a_setting(make, store, clock, line):
+async def test_the_number_of_losses_before_isolation_is_a_setting(make, store, clock, line):
     app = await make(isolate_after=4)
     suspect, _ = await suspect_beside_another(app, store, clock, line)
     async with supervised(app, line):
@@ -288,9 +286,7 @@ async def test_after_how_many_losses_is_a_setting(make, store, clock, line):
         assert handed_over(line) == []
 
 
-async def test_it_recovers_the_jobs_of_the_dead_if_the_supervisor_is_silent(
-    app, store, clock, line
-):
+async def test_a_worker_recovers_jobs_if_its_supervisor_is_silent(app, store, clock, line):
     @app.task
     async def work() -> str:
         return "done"
@@ -306,7 +302,7 @@ async def test_it_recovers_the_jobs_of_the_dead_if_the_supervisor_is_silent(
     assert (job.attempt, job.losses) == (2, 1)
 
 
-async def test_beats_for_a_replica_that_it_no_longer_is_do_not_count(app, store, clock, line):
+async def test_heartbeats_for_a_former_replica_id_do_not_count(app, store, clock, line):
     async with supervised(app, line):
         await clock.advance(0)
         first = line.replica
@@ -323,7 +319,9 @@ async def test_beats_for_a_replica_that_it_no_longer_is_do_not_count(app, store,
             assert left > 0
 
 
-async def test_its_own_beats_are_no_more_frequent_than_needed(app, clock, line, faults):
+async def test_the_heartbeats_of_a_worker_are_no_more_frequent_than_needed(
+    app, clock, line, faults
+):
     async with supervised(app, line):
         await clock.advance(10 * DEFAULT_TTL)
     assert 10 < faults.calls["beat"] < 50

@@ -18,7 +18,7 @@ async def declare_dead(store, clock, faults) -> None:
     faults.heal()
 
 
-async def test_it_stops_its_handlers_and_joins_under_a_new_id(
+async def test_a_worker_that_was_taken_over_stops_its_handlers_and_joins_under_a_new_id(
     app: Tenure, store, clock, faults, seen
 ):
     cancelled, runs = [], []
@@ -56,9 +56,7 @@ async def test_it_stops_its_handlers_and_joins_under_a_new_id(
     assert await app.replicas() == []
 
 
-async def test_a_result_that_comes_too_late_is_refused_and_told(
-    app: Tenure, store, clock, faults, seen
-):
+async def test_a_late_result_is_refused_and_reported(app: Tenure, store, clock, faults, seen):
     results = iter(["first", "second"])
 
     @app.task
@@ -81,7 +79,7 @@ async def test_a_result_that_comes_too_late_is_refused_and_told(
         assert await job.result() == "second"
 
 
-async def test_jobs_claimed_ahead_are_forgotten(app: Tenure, store, clock, faults):
+async def test_jobs_claimed_ahead_are_dropped(app: Tenure, store, clock, faults):
     ran = []
 
     @app.task
@@ -104,7 +102,9 @@ async def test_jobs_claimed_ahead_are_forgotten(app: Tenure, store, clock, fault
     assert {n for n, _ in ran} == {0, 1}
 
 
-async def test_a_thread_that_was_taken_over_is_told(app: Tenure, store, clock, faults, seen):
+async def test_a_thread_whose_job_was_taken_over_sees_a_cancel(
+    app: Tenure, store, clock, faults, seen
+):
     cancelled, go_on = [], threading.Event()
 
     @app.task
@@ -132,7 +132,7 @@ async def test_a_thread_that_was_taken_over_is_told(app: Tenure, store, clock, f
     assert job.record.fence > before.fence
 
 
-async def test_its_new_id_claims_from_number_one(app: Tenure, store, clock, faults):
+async def test_the_new_id_claims_from_number_one(app: Tenure, store, clock, faults):
     @app.task
     async def work() -> int:
         return 1
@@ -148,7 +148,7 @@ async def test_its_new_id_claims_from_number_one(app: Tenure, store, clock, faul
         assert [await job.result(0) for job in jobs] == [1, 1, 1]
 
 
-async def test_revived_in_time_nothing_has_happened(app: Tenure, clock, faults, seen):
+async def test_a_worker_that_is_revived_in_time_keeps_its_jobs(app: Tenure, clock, faults, seen):
     @app.task
     async def work() -> str:
         await clock.sleep(40)

@@ -18,7 +18,7 @@ from tests.rig.waiting import wait_until_async
 ONCE = Backoff(max_attempts=1)
 
 
-async def test_a_time_out_goes_by_the_clock(app, clock):
+async def test_a_time_out_uses_the_injected_clock(app, clock):
     @app.task(timeout=30, retry=None)
     async def slow(seconds: float) -> float:
         await clock.sleep(seconds)
@@ -32,7 +32,7 @@ async def test_a_time_out_goes_by_the_clock(app, clock):
     assert jobs[1].error == "TimeoutError: it ran longer than its time-out of 30 s"
 
 
-async def test_a_thread_hears_of_its_time_out_by_the_clock(app, clock, seen):
+async def test_a_thread_sees_its_time_out_by_the_injected_clock(app, clock, seen):
     is_asked = threading.Event()
 
     @app.task(timeout=30, retry=None)
@@ -90,7 +90,7 @@ async def test_an_async_handler_past_its_time_out_is_cancelled_and_has_failed(re
     assert job.error == "TimeoutError: it ran longer than its time-out of 0.05 s"
 
 
-async def test_its_own_timeout_error_is_its_own(real):
+async def test_a_timeout_error_that_the_handler_raises_is_an_ordinary_failure(real):
     @real.task(timeout=30, retry=None)
     async def impatient() -> None:
         async with asyncio.timeout(0):
@@ -101,7 +101,7 @@ async def test_its_own_timeout_error_is_its_own(real):
     assert job.error == "TimeoutError: "
 
 
-async def test_a_timed_out_attempt_is_tried_again(real):
+async def test_a_timed_out_attempt_is_retried(real):
     tries = []
 
     @real.task(retry=Backoff(max_attempts=2, base=0))
@@ -117,7 +117,7 @@ async def test_a_timed_out_attempt_is_tried_again(real):
     assert tries == [1, 2]
 
 
-async def test_a_thread_is_told_of_its_time_out(real):
+async def test_a_thread_sees_its_time_out(real):
     @real.task(timeout=0.05, retry=None)
     def slow() -> None:
         until = time.monotonic() + 10
@@ -155,7 +155,7 @@ async def test_a_thread_that_ignores_its_time_out_is_reported_and_its_result_ref
     assert (job.state, job.failures) == ("failed", 1)
 
 
-async def test_threads_keep_to_the_concurrency_and_out_of_the_loops_way(real):
+async def test_threads_keep_to_the_concurrency_and_do_not_block_the_loop(real):
     inside: list[int] = []
     most = 0
 

@@ -57,7 +57,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("kind", "value"), VALUES, ids=[str(kind) for kind, _ in VALUES])
-async def test_a_value_comes_back_as_it_went(app: Tenure, clock, kind, value):
+async def test_a_value_comes_back_unchanged(app: Tenure, clock, kind, value):
     received = []
 
     async def echo(value):
@@ -75,7 +75,7 @@ async def test_a_value_comes_back_as_it_went(app: Tenure, clock, kind, value):
     assert type(received[0]) is type(result) is type(value)
 
 
-async def test_pydantic_models(app: Tenure, clock):
+async def test_pydantic_models_come_back_unchanged(app: Tenure, clock):
     pydantic = pytest.importorskip("pydantic")
 
     class Order(pydantic.BaseModel):
@@ -130,7 +130,7 @@ async def test_models_that_write_and_read_themselves(app: Tenure, clock):
         await move.enqueue([Point("one")])
 
 
-async def test_every_kind_of_parameter(app: Tenure, clock):
+async def test_every_kind_of_parameter_is_passed(app: Tenure, clock):
     calls = []
 
     @app.task
@@ -181,7 +181,7 @@ async def test_a_default_is_that_of_the_version_that_runs_it(app: Tenure, make, 
         ((1, "\udcff"), {}, "surrogates"),
     ],
 )
-async def test_arguments_that_do_not_fit(app: Tenure, args, named, problem):
+async def test_arguments_that_do_not_fit_are_refused(app: Tenure, args, named, problem):
     @app.task
     async def work(n: int, text: Annotated[str, msgspec.Meta(max_length=5)] = "") -> None: ...
 
@@ -194,7 +194,7 @@ async def test_arguments_that_do_not_fit(app: Tenure, args, named, problem):
     assert await app.jobs() == []
 
 
-async def test_arguments_that_contain_themselves(app: Tenure):
+async def test_arguments_that_contain_themselves_are_refused(app: Tenure):
     @app.task
     async def work(n: list) -> None: ...
 
@@ -204,7 +204,7 @@ async def test_arguments_that_contain_themselves(app: Tenure):
         await work.enqueue(loop)
 
 
-async def test_a_float_that_json_has_not(app: Tenure):
+async def test_a_float_without_a_json_form_is_refused(app: Tenure):
     @app.task
     async def work(n: float) -> None: ...
 
@@ -212,7 +212,7 @@ async def test_a_float_that_json_has_not(app: Tenure):
         await work.enqueue(float("nan"))
 
 
-async def test_arguments_above_the_limit(make):
+async def test_arguments_above_the_limit_are_refused(make):
     app = await make(payload_limit=1024)
 
     @app.task
@@ -228,7 +228,7 @@ async def test_arguments_above_the_limit(make):
     assert len(await app.jobs()) == 1
 
 
-async def test_a_result_whose_task_is_not_known_here_comes_plainly(app: Tenure, make, clock):
+async def test_a_result_of_an_unknown_task_is_a_plain_value(app: Tenure, make, clock):
     @app.task
     async def work() -> Address:
         return Address("Oslo")
@@ -242,7 +242,7 @@ async def test_a_result_whose_task_is_not_known_here_comes_plainly(app: Tenure, 
 
 
 @pytest.mark.parametrize(("kind", "value"), [(int, "x"), (float, float("nan")), (Address, {})])
-async def test_a_result_that_is_not_what_the_task_says(app: Tenure, clock, kind, value):
+async def test_a_result_of_another_type_raises_an_error(app: Tenure, clock, kind, value):
     async def work():
         return value
 
@@ -257,7 +257,7 @@ async def test_a_result_that_is_not_what_the_task_says(app: Tenure, clock, kind,
     assert caught.value.value == (None if value != value else value)  # noqa: PLR0124 - NaN is null
 
 
-async def test_a_coroutine_that_nobody_awaits_is_explained(app: Tenure):
+async def test_a_coroutine_as_a_result_is_explained(app: Tenure):
     async def really() -> int:
         return 1
 
@@ -296,19 +296,19 @@ class CallableObject:
         lambda app: app.task(name="min")(min),
     ],
 )
-async def test_tasks_that_cannot_be(app: Tenure, declare):
+async def test_invalid_tasks_are_refused(app: Tenure, declare):
     with pytest.raises(ConfigError):
         declare(app)
 
 
-async def test_two_tasks_of_one_name(app: Tenure):
+async def test_two_tasks_with_one_name_are_refused(app: Tenure):
     app.task(nothing)
     with pytest.raises(ConfigError, match="there is a task 'nothing' already"):
         app.task(nothing)
     app.task(name="another")(nothing)
 
 
-async def test_an_annotation_that_is_not_there(app: Tenure):
+async def test_an_unresolvable_annotation_is_refused(app: Tenure):
     async def work(x: "Missing") -> None: ...  # noqa: F821 - that is the point
 
     with pytest.raises(ConfigError, match="Import it at the top of the module"):

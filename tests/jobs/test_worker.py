@@ -31,7 +31,7 @@ def gate() -> Gate:
     return Gate()
 
 
-async def test_a_job_runs_and_gives_its_result(app: Tenure, clock):
+async def test_a_job_runs_and_returns_its_result(app: Tenure, clock):
     @app.task
     async def double(n: int) -> int:
         return 2 * n
@@ -44,7 +44,7 @@ async def test_a_job_runs_and_gives_its_result(app: Tenure, clock):
     assert await app.replicas() == []
 
 
-async def test_it_claims_no_more_than_it_can_start(app: Tenure, clock, gate):
+async def test_a_worker_claims_no_more_than_it_can_start(app: Tenure, clock, gate):
     @app.task
     async def hold(n: int) -> None:
         await gate.pass_through(n)
@@ -85,7 +85,7 @@ async def make_it_quick(app: Tenure, clock) -> None:
     await until_idle(app, clock)
 
 
-async def test_what_cannot_start_within_a_second_goes_back_uncounted(app: Tenure, clock, gate):
+async def test_jobs_that_cannot_start_within_a_second_go_back_uncounted(app: Tenure, clock, gate):
     @app.task
     async def hold(n: int) -> None:
         await gate.pass_through(n)
@@ -138,7 +138,7 @@ async def test_priorities_come_first_then_the_order_of_queues(app: Tenure, clock
     assert ran == ["high queue, first", "high queue, late", "low queue"]
 
 
-async def test_by_default_it_serves_the_queues_of_its_tasks(app: Tenure, clock):
+async def test_by_default_a_worker_serves_the_queues_of_its_tasks(app: Tenure, clock):
     ran = []
 
     @app.task(queue="mail")
@@ -172,7 +172,9 @@ async def test_a_delayed_job_starts_when_it_is_due_and_not_earlier(app: Tenure, 
         assert (await jobs[1].refresh()).state == "succeeded"
 
 
-async def test_an_unknown_task_is_handed_back_ever_later_and_told(app: Tenure, make, clock, seen):
+async def test_an_unknown_task_is_handed_back_with_growing_delays_and_reported(
+    app: Tenure, make, clock, seen
+):
     other = await make()
 
     @other.task
@@ -195,7 +197,7 @@ async def test_an_unknown_task_is_handed_back_ever_later_and_told(app: Tenure, m
         assert await job.result() == "done"
 
 
-async def test_a_task_declared_while_it_runs_is_known(app: Tenure, clock):
+async def test_a_task_declared_while_a_worker_runs_is_known(app: Tenure, clock):
     async with app.worker(queues=["default"]):
         await clock.advance(1)
 
@@ -243,7 +245,7 @@ async def test_two_workers_of_one_app_share_the_work(app: Tenure, clock, gate):
         await clock.advance(1)
 
 
-async def test_ready_is_when_it_has_joined(app: Tenure, clock, faults):
+async def test_ready_returns_when_the_worker_has_joined(app: Tenure, clock, faults):
     faults.lose_request("join", times=3)
     async with app.worker() as worker:
         ready = asyncio.ensure_future(worker.ready())
@@ -257,7 +259,7 @@ async def test_ready_is_when_it_has_joined(app: Tenure, clock, faults):
         assert record.meta["pid"].isdecimal()
 
 
-async def test_its_record_says_what_it_serves(app: Tenure, clock):
+async def test_the_record_of_a_worker_names_its_queues_and_timers(app: Tenure, clock):
     @app.task(queue="mail")
     async def mail() -> None: ...
 
@@ -273,13 +275,13 @@ async def test_its_record_says_what_it_serves(app: Tenure, clock):
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 10_001])
-async def test_a_wrong_concurrency(app: Tenure, concurrency):
+async def test_an_invalid_concurrency_is_refused(app: Tenure, concurrency):
     with pytest.raises(ConfigError, match="concurrency must be from 1"):
         app.worker(concurrency=concurrency)
 
 
 @pytest.mark.parametrize("queues", ["mail", [], [""], [7]])
-async def test_wrong_queues(app: Tenure, queues):
+async def test_invalid_queues_are_refused(app: Tenure, queues):
     with pytest.raises(ConfigError, match="queue"):
         app.worker(queues=queues)
 
@@ -292,7 +294,7 @@ async def test_a_worker_needs_an_open_app():
 
 
 @pytest.mark.parametrize("part", ["_claim_until_stopped", "_work.ticker.run"])
-async def test_an_error_of_ours_ends_the_worker_and_is_raised(app, clock, monkeypatch, part):
+async def test_an_unexpected_error_ends_the_worker_and_is_raised(app, clock, monkeypatch, part):
     async def fail(_: object) -> None:
         raise ZeroDivisionError
 

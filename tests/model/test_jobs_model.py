@@ -60,7 +60,7 @@ def test_a_store_that_differs_is_shown_in_few_steps():
     assert "'recover'" in steps[-1]
 
 
-def test_programs_come_through_all_that_can_happen():
+def test_programs_reach_every_call_and_answer():
     """A generator that never gets anywhere would compare nothing."""
 
     def connect_to(clock: Clock) -> Store:

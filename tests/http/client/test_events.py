@@ -42,7 +42,7 @@ def strictly_rise(seen: list[JobEvent]) -> bool:
 
 
 @pytest.mark.parametrize("cleanly", [False, True])
-async def test_a_stream_that_is_cut_is_taken_up_where_it_ended(
+async def test_a_dropped_stream_is_resumed_where_it_ended(
     client, network, clock, server, gate, cleanly
 ):
     job = await got(client.submit("/reports", {"steps": 3, "size": 1, "gate": gate}))
@@ -58,7 +58,7 @@ async def test_a_stream_that_is_cut_is_taken_up_where_it_ended(
     assert len(clock.pauses) == 4
 
 
-async def test_who_reads_slowly_loses_no_patience(client, network, clock, server, gate):
+async def test_slow_reading_does_not_use_up_patience(client, network, clock, server, gate):
     job = await got(client.submit("/reports", {"steps": 2, "gate": gate}))
     network.expect(*[Cut(1, cleanly=True)] * 2, Unreachable(), Answered(503))
     seen = []
@@ -70,7 +70,7 @@ async def test_who_reads_slowly_loses_no_patience(client, network, clock, server
     assert seen[-1].job.state == "succeeded"
 
 
-async def test_a_quiet_stream_is_taken_up_again_and_again(client, network, clock):
+async def test_a_silent_stream_is_resumed_again_and_again(client, network, clock):
     job = await got(client.submit("/reports", {"size": 1}))
     network.expect(*[Quiet(clock, 45)] * 5)
     seen = [event async for event in each(job.events())]
@@ -80,7 +80,7 @@ async def test_a_quiet_stream_is_taken_up_again_and_again(client, network, clock
     assert min(between) >= 0.25
 
 
-async def test_a_server_that_stays_away_after_a_quiet_stream_is_given_up(client, network, clock):
+async def test_a_server_that_stays_away_after_a_silent_stream_is_given_up(client, network, clock):
     job = await got(client.submit("/reports", {}))
     network.expect(Quiet(clock, 45), *[Unreachable()] * 1000)
     with pytest.raises(ServerUnreachable) as gone:
@@ -89,7 +89,7 @@ async def test_a_server_that_stays_away_after_a_quiet_stream_is_given_up(client,
     assert 30 < sum(clock.pauses) - 45 <= 60
 
 
-async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):
+async def test_an_event_that_is_sent_twice_is_returned_once(client, network, server, gate):
     job = await got(client.submit("/reports", {"steps": 3, "gate": gate}))
     network.expect(Doubled())
     seen = await followed(job.events(), server, gate)
@@ -101,7 +101,7 @@ async def test_what_is_sent_twice_is_seen_once(client, network, server, gate):
     assert [event async for event in each(job.events(after=after))] == []
 
 
-async def test_old_events_are_passed_over_and_later_ones_are_not(client, network, server, gate):
+async def test_old_events_are_skipped_and_later_ones_are_not(client, network, server, gate):
     job = await got(client.submit("/reports", {"steps": 3, "gate": gate}))
     seen = await followed(job.events(), server, gate)
     text = "".join(
@@ -136,7 +136,7 @@ async def test_events_end_with_the_job_however_long_the_stream_is_open(client, n
     assert len([event async for event in each(job.events(timeout=30))]) == 1
 
 
-async def test_the_deadline_of_events(client, gate):
+async def test_events_raise_a_timeout_error_at_their_deadline(client, gate):
     job = await got(client.submit("/reports", {"gate": gate}))
     since = time.monotonic()
     with pytest.raises(TimeoutError, match="goes on"):
@@ -146,7 +146,7 @@ async def test_the_deadline_of_events(client, gate):
     await got(job.cancel())
 
 
-async def test_events_say_when_there_are_none(client, network, clock):
+async def test_events_that_cannot_be_had_raise_the_matching_error(client, network, clock):
     job = await got(client.submit("/reports", {}))
     gone = b'{"type": "urn:tenure:problem:not-found", "title": "", "status": 404}'
     network.expect(Answered(404, body=gone), Answered(401), Answered(200, body=b"<html>"))
@@ -159,7 +159,7 @@ async def test_events_say_when_there_are_none(client, network, clock):
     assert sum(clock.pauses) <= 60
 
 
-async def test_who_stops_listening_leaves_no_connection_behind(client, server, gate):
+async def test_leaving_a_stream_leaves_no_connection_behind(client, server, gate):
     job = await got(client.submit("/reports", {"gate": gate}))
     events = job.events()
     async for _ in each(events):
@@ -175,7 +175,7 @@ EVENTS = (
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_events_are_read_however_they_are_cut_into_parts(size):
+def test_events_are_parsed_however_they_are_cut_into_parts(size):
     raw, lines = EVENTS.encode(), _Lines()
     parts = [raw[at : at + size] for at in range(0, len(raw), size)]
     assert [fields for part in parts for fields in lines.feed(part)] == [
@@ -184,7 +184,7 @@ def test_events_are_read_however_they_are_cut_into_parts(size):
     ]
 
 
-async def test_a_restart_of_the_server_goes_by(kind, tmp_path, user, gate):
+async def test_a_stream_survives_a_restart_of_the_server(kind, tmp_path, user, gate):
     url, port = f"sqlite:///{tmp_path}/jobs.db", free_port()
     client = kind(f"http://127.0.0.1:{port}", headers={"X-User": user}, verify=False)
     first, second = Server(url, port), Server(url, port)

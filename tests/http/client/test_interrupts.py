@@ -37,7 +37,7 @@ def plain_client(server: Server, user: str) -> Iterator[Client]:
         yield client
 
 
-def test_every_public_call_is_interrupted_or_returns_at_once():
+def test_every_public_call_is_tested_with_interrupts_or_returns_at_once():
     public = {
         f"{kind.__name__}.{name}"
         for kind in (Client, RemoteJob)

@@ -19,7 +19,7 @@ from tests.http.network import (
 )
 
 
-async def test_an_httpx_client_of_ones_own_is_used_and_stays_open(kind, server, user):
+async def test_an_httpx_client_of_the_callers_is_used_and_stays_open(kind, server, user):
     own = getattr(httpx2, kind.__name__)(base_url=server.url, headers={"X-User": user})
     client = kind(http=own)
     job = await got(client.submit("/reports", {"size": 1}))
@@ -31,12 +31,12 @@ async def test_an_httpx_client_of_ones_own_is_used_and_stays_open(kind, server, 
         kind(server.url, http=own, auth=("a", "b"))
 
 
-def test_a_server_is_named_with_its_scheme(kind):
+def test_a_base_url_needs_a_scheme(kind):
     with pytest.raises(ConfigError, match="must begin with http://"):
         kind("localhost:8000")
 
 
-async def test_a_model_is_sent_as_it_says(client):
+async def test_a_model_is_sent_as_json(client):
     class ReportRequest(BaseModel):
         size: int
 
@@ -44,7 +44,7 @@ async def test_a_model_is_sent_as_it_says(client):
     assert await got(job.result(timeout=20)) == {"pages": "x"}
 
 
-async def test_what_is_sent_stays_with_the_server_of_the_client(client, network):
+async def test_requests_go_only_to_the_server_of_the_client(client, network):
     with pytest.raises(ConfigError, match="not on the server of this client"):
         await got(client.submit("http://elsewhere.example/reports", {}))
     with pytest.raises(ConfigError, match="not on the server of this client"):
@@ -52,7 +52,7 @@ async def test_what_is_sent_stays_with_the_server_of_the_client(client, network)
     assert network.sent == []
 
 
-async def test_a_client_without_a_server_says_so(kind):
+async def test_a_client_without_a_base_url_raises_an_error(kind):
     client = kind()
     with pytest.raises(ConfigError, match="base_url is ''"):
         await got(client.submit("/reports", {}))
@@ -65,14 +65,14 @@ def test_a_wrong_option_is_a_config_error(kind, wrong):
         kind("http://127.0.0.1", **wrong)
 
 
-def test_without_httpx_there_is_advice(kind, monkeypatch):
+def test_without_httpx_the_error_says_what_to_install(kind, monkeypatch):
     for name in ("httpx2", "httpx"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=r"pip install 'tenure\[client\]'"):
         kind("http://127.0.0.1")
 
 
-async def test_httpx_will_do_where_httpx2_is_not_there(kind, monkeypatch, server):
+async def test_httpx_is_used_where_httpx2_is_missing(kind, monkeypatch, server):
     monkeypatch.setitem(sys.modules, "httpx", httpx2)
     monkeypatch.setitem(sys.modules, "httpx2", None)
     client = kind(server.url, transport=Network(ReplyLost()), clock=HurriedClock())

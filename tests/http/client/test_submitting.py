@@ -34,7 +34,7 @@ async def test_a_reply_that_is_lost_after_the_effect_leaves_one_job(client, netw
     assert len(jobs_of(server, user)) == 2
 
 
-async def test_a_key_of_ones_own_leads_to_the_same_job(client, network):
+async def test_the_same_idempotency_key_returns_the_same_job(client, network):
     first = await got(client.submit("/reports", {"size": 1}, key="mine"))
     second = await got(client.submit("/reports", {"size": 1}, headers={"idempotency-key": "mine"}))
     assert second.id == first.id
@@ -44,7 +44,7 @@ async def test_a_key_of_ones_own_leads_to_the_same_job(client, network):
     assert len(network.sent) == 3
 
 
-async def test_a_server_that_is_busy_is_asked_again_when_it_says(client, network, clock):
+async def test_a_busy_server_is_asked_again_after_its_retry_after(client, network, clock):
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
     network.expect(
         Answered(503, {"Retry-After": "7"}),
@@ -61,16 +61,14 @@ async def test_a_server_that_is_busy_is_asked_again_when_it_says(client, network
 
 
 @pytest.mark.parametrize("retry_after", AT_ONCE)
-async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
-    client, network, clock, retry_after
-):
+async def test_a_retry_after_of_zero_still_has_a_pause(client, network, clock, retry_after):
     network.expect(*[Answered(503, {"Retry-After": retry_after})] * 4)
     await got(client.submit("/reports", {}))
     assert len(clock.pauses) == 4
     assert min(clock.pauses) >= 0.25
 
 
-async def test_retry_after_by_the_clock_of_the_server(client, network, clock):
+async def test_a_date_in_retry_after_counts_by_the_clock_of_the_server(client, network, clock):
     hour = datetime(2020, 1, 1, 12, tzinfo=UTC)
     headers = {
         "Date": format_datetime(hour, usegmt=True),
@@ -83,7 +81,7 @@ async def test_retry_after_by_the_clock_of_the_server(client, network, clock):
 
 
 @pytest.mark.parametrize("status", [301, 307, 400, 401, 403, 404, 413, 501])
-async def test_what_will_not_change_is_not_asked_again(client, network, status):
+async def test_permanent_errors_are_not_retried(client, network, status):
     network.expect(Answered(status, {"Location": "/elsewhere"}, b"<html>"))
     with pytest.raises(RequestRefused, match=str(status)) as refused:
         await got(client.submit("/reports", {}))
@@ -92,7 +90,7 @@ async def test_what_will_not_change_is_not_asked_again(client, network, status):
     assert len(network.sent) == 1
 
 
-async def test_a_request_that_does_not_fit_says_where(client, network, server, user):
+async def test_an_invalid_request_names_the_invalid_fields(client, network, server, user):
     with pytest.raises(RequestRefused, match="does not fit") as refused:
         await got(client.submit("/reports", {"steps": "many"}))
     assert refused.value.status == 422
@@ -102,7 +100,7 @@ async def test_a_request_that_does_not_fit_says_where(client, network, server, u
     assert jobs_of(server, user) == []
 
 
-async def test_patience_ends(kind, server, clock):
+async def test_retries_end_when_patience_runs_out(kind, server, clock):
     away = Network(*[Unreachable()] * 1000)
     client = kind(server.url, transport=away, clock=clock, patience="30s")
     with pytest.raises(ServerUnreachable, match=r"POST /reports has no answer: planned") as gone:
@@ -115,7 +113,7 @@ async def test_patience_ends(kind, server, clock):
 
 
 @pytest.mark.parametrize(("status", "error"), [(None, ServerUnreachable), (503, RequestRefused)])
-async def test_who_runs_out_of_patience_is_told_the_key(
+async def test_the_error_after_patience_has_run_out_names_the_key(
     client, network, server, user, status, error
 ):
     outage = Outage(status)
@@ -131,7 +129,7 @@ async def test_who_runs_out_of_patience_is_told_the_key(
     assert [job["id"] for job in jobs_of(server, user)] == [job.id]
 
 
-async def test_a_refusal_for_longer_than_there_is_patience_is_told_at_once(client, network, clock):
+async def test_a_retry_after_beyond_patience_fails_at_once(client, network, clock):
     network.expect(Answered(429, {"Retry-After": "3600"}, b'{"title": "Too many", "status": 429}'))
     with pytest.raises(RequestRefused, match="Too many") as refused:
         await got(client.submit("/reports", {}))
@@ -139,7 +137,7 @@ async def test_a_refusal_for_longer_than_there_is_patience_is_told_at_once(clien
     assert clock.pauses == []
 
 
-async def test_the_deadline_of_a_submission(client, network, clock, server, user):
+async def test_a_submission_fails_at_its_deadline(client, network, clock, server, user):
     network.expect(ReplyLost(), Answered(503, {"Retry-After": "30"}))
     with pytest.raises(TimeoutError, match="not within 10 s") as late:
         await got(client.submit("/reports", {}, key="mine", timeout=10))
@@ -149,9 +147,7 @@ async def test_the_deadline_of_a_submission(client, network, clock, server, user
 
 
 @pytest.mark.parametrize("timeout", [10, None])
-async def test_a_job_that_is_stored_is_returned_whatever_is_asked_next(
-    client, network, clock, timeout
-):
+async def test_a_stored_job_is_returned_whatever_follows(client, network, clock, timeout):
     outage, at_once = Outage(), {"Prefer": "wait=20"}
     network.expect(Mishap(), *[outage] * 1000)
     job = await got(client.submit("/reports", {"size": 1}, headers=at_once, timeout=timeout))
@@ -174,7 +170,7 @@ async def test_a_wait_ends_with_the_deadline_of_the_submission(client, network, 
 
 
 @pytest.mark.parametrize("wrong", [{"wait": "soon"}, {"timeout": "soon"}])
-async def test_a_wrong_time_is_told_before_anything_is_sent(client, network, wrong):
+async def test_an_invalid_duration_is_refused_before_anything_is_sent(client, network, wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         await got(client.submit("/reports", {}, **wrong))
     assert network.sent == []
@@ -199,7 +195,7 @@ async def test_an_address_on_another_host_is_not_followed(client, network, place
     assert len(network.sent) == 1
 
 
-async def test_answers_of_somebody_else_are_not_taken_for_jobs(client, network):
+async def test_answers_of_other_servers_are_not_taken_for_jobs(client, network):
     network.expect(Answered(202, {"Location": "/reports/jobs/1"}, b"<html>"))
     with pytest.raises(UnusableAnswer, match="POST /reports"):
         await got(client.submit("/reports", {}))

@@ -70,7 +70,7 @@ async def test_a_job_is_found_again_by_its_url(client, kind, server, user):
         await got(client.job("/reports/jobs/nothing"))
 
 
-async def test_headers_go_along_with_all_that_is_asked_about_a_job(client, network, gate):
+async def test_headers_are_sent_with_every_request_about_a_job(client, network, gate):
     other = {"x-USER": uuid4().hex, "Prefer": "respond-async", "Content-Type": "application/json"}
     job = await got(client.submit("/reports", {"size": 1}, headers=other))
     assert await got(job.result(timeout=20)) == {"pages": "x"}
@@ -78,7 +78,7 @@ async def test_headers_go_along_with_all_that_is_asked_about_a_job(client, netwo
     assert network.header("content-type")[1:] == [None] * (len(network.sent) - 1)
 
 
-async def test_a_result_in_the_answer_itself_is_understood(client):
+async def test_a_result_in_the_answer_to_a_submission_is_used(client):
     job = await got(client.submit("/reports", {"size": 1}, headers={"Prefer": "wait=20"}))
     assert job.is_finished
     assert await got(job.result()) == {"pages": "x"}

@@ -18,7 +18,9 @@ from tests.http.network import (
 from tests.http.report_server import Server
 
 
-async def test_waiting_survives_what_happens_on_the_way(client, network, clock, server, gate):
+async def test_waiting_survives_dropped_connections_and_errors(
+    client, network, clock, server, gate
+):
     job = await got(client.submit("/reports", {"gate": gate, "size": 1}))
     server.open(gate)
     network.expect(ReplyLost(), Answered(502), Unreachable(), Answered(503, {"Retry-After": "4"}))
@@ -27,7 +29,7 @@ async def test_waiting_survives_what_happens_on_the_way(client, network, clock, 
     assert len(network.sent) >= 6
 
 
-async def test_one_look_lasts_as_long_as_it_takes(client, network, clock, server, gate):
+async def test_one_long_poll_lasts_until_the_job_ends(client, network, clock, server, gate):
     job = await got(client.submit("/reports", {"gate": gate}))
     loop = asyncio.get_running_loop()
     opened = loop.run_in_executor(None, lambda: (time.sleep(0.2), server.open(gate)))
@@ -44,7 +46,7 @@ async def test_a_server_is_asked_to_wait_no_longer_than_the_deadline(client, net
     assert network.header("prefer")[1] == "wait=2"
 
 
-async def test_a_server_that_does_not_wait_is_asked_as_often_as_it_says(
+async def test_a_server_that_does_not_wait_is_polled_at_its_pace(
     client, network, clock, server, gate
 ):
     job = await got(client.submit("/reports", {"gate": gate}))
@@ -59,9 +61,7 @@ async def test_a_server_that_does_not_wait_is_asked_as_often_as_it_says(
 
 
 @pytest.mark.parametrize("retry_after", AT_ONCE)
-async def test_a_server_that_says_at_once_is_not_asked_without_a_pause(
-    client, network, clock, gate, retry_after
-):
+async def test_a_retry_after_of_zero_still_has_a_pause(client, network, clock, gate, retry_after):
     job = await got(client.submit("/reports", {"gate": gate}))
     network.expect(
         *[Then(RequestHeaderLost("prefer"), HeaderSet("Retry-After", retry_after))] * 100
@@ -99,7 +99,7 @@ class Opened(Mishap):
         return response
 
 
-async def test_the_deadline_passes_and_the_job_goes_on(client, server, gate):
+async def test_a_deadline_ends_the_wait_and_not_the_job(client, server, gate):
     job = await got(client.submit("/reports", {"gate": gate, "size": 1}))
     since = time.monotonic()
     with pytest.raises(TimeoutError, match="goes on"):
@@ -109,7 +109,7 @@ async def test_the_deadline_passes_and_the_job_goes_on(client, server, gate):
     assert await got(job.result(timeout="20s")) == {"pages": "x"}
 
 
-async def test_a_look_and_a_cancel_have_a_deadline(client, network, clock, gate):
+async def test_a_refresh_and_a_cancel_have_a_deadline(client, network, clock, gate):
     job = await got(client.submit("/reports", {"gate": gate}))
     outage = Outage()
     network.expect(*[outage] * 1000)
@@ -123,7 +123,7 @@ async def test_a_look_and_a_cancel_have_a_deadline(client, network, clock, gate)
     assert await got(job.cancel(timeout=20)) is job
 
 
-async def test_patience_begins_when_a_look_fails(kind, server, network, clock, user):
+async def test_patience_starts_when_a_poll_fails(kind, server, network, clock, user):
     client = kind(
         server.url, transport=network, clock=clock, headers={"X-User": user}, patience="10s"
     )

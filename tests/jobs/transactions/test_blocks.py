@@ -42,7 +42,7 @@ async def test_one_attempt_has_one_transaction(app, own):
 
 
 @ONE_OF_EACH
-async def test_the_handler_goes_on_after_the_commit_whatever_becomes_of_its_notes(app, own):
+async def test_the_handler_continues_after_the_commit_even_if_its_notes_are_lost(app, own):
     @app.task(retry=None)
     async def work() -> None:
         job = current_job()
@@ -80,7 +80,7 @@ async def test_a_result_that_cannot_be_stored_undoes_the_block(app, own):
 
 
 @ONE_OF_EACH
-async def test_a_coroutine_is_no_result(app, own):
+async def test_a_coroutine_is_refused_as_a_result(app, own):
     async def parcel() -> str:
         return "parcel"
 
@@ -96,7 +96,7 @@ async def test_a_coroutine_is_no_result(app, own):
 
 
 @ONE_OF_EACH_DRIVER
-async def test_a_transaction_of_the_users_is_not_taken_over(app, own):
+async def test_a_transaction_that_is_already_open_is_refused(app, own):
     @app.task(retry=None)
     async def work() -> None:
         async with own.transaction():
@@ -113,7 +113,7 @@ async def test_a_transaction_of_the_users_is_not_taken_over(app, own):
 @pytest.mark.parametrize(
     "kind", ["sqlite3", "asyncpg", "sqlalchemy-asyncpg-session"], indirect=True
 )
-async def test_ending_the_transaction_inside_the_block_is_told(app, own):
+async def test_ending_the_transaction_inside_the_block_raises_an_error(app, own):
     @app.task(retry=None)
     async def work() -> None:
         async with current_job().transaction(own.connection):
@@ -131,7 +131,7 @@ async def test_ending_the_transaction_inside_the_block_is_told(app, own):
 
 
 @ONE_OF_EACH
-async def test_of_a_cancel_and_a_commit_one_wins(app, own):
+async def test_either_the_cancel_or_the_commit_wins(app, own):
     async with Tenure(own.url, namespace=app._store.namespace) as rival:
         cancelling = []
 
@@ -190,7 +190,7 @@ async def test_a_cancelled_block_is_undone(app, own):
 
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg"], indirect=True)
-async def test_a_plain_handler_does_the_same_in_its_thread(app, own, kind):
+async def test_a_plain_handler_can_use_a_transaction_in_its_thread(app, own, kind):
     @app.task
     def work(amount: int) -> int:
         url = own.url
@@ -256,7 +256,7 @@ class SlowCommit:
         self.steps.append("rollback")
 
 
-async def test_a_commit_on_its_way_is_waited_for():
+async def test_a_cancel_waits_for_a_commit_in_flight():
     record = JobRecord(
         id="x", task="t", queue="q", priority=5, state="running", payload=b"", created=0, due=0
     )

@@ -34,7 +34,7 @@ async def test_the_commit_settles_the_job(app, own):
 
 
 @ONE_OF_EACH_DRIVER
-async def test_an_error_undoes_the_block_and_the_job_is_tried_again(app, own):
+async def test_an_error_undoes_the_block_and_the_job_is_retried(app, own):
     @app.task(retry=AT_ONCE)
     async def work() -> int:
         async with current_job().transaction(own.connection) as done:
@@ -105,7 +105,7 @@ async def taken_over_by(rival: Tenure) -> None:
 
 
 @POSTGRES
-async def test_what_became_stale_meanwhile_is_undone(app, own):
+async def test_a_block_whose_attempt_became_stale_is_undone(app, own):
     seen = []
 
     @app.task(retry=None)
@@ -131,7 +131,7 @@ async def test_what_became_stale_meanwhile_is_undone(app, own):
 
 
 @POSTGRES
-async def test_nobody_takes_the_job_before_the_commit_and_others_are_not_held_up(app, own):
+async def test_no_replica_takes_the_job_before_the_commit_and_other_jobs_are_not_delayed(app, own):
     async with Tenure(own.url, namespace=app._store.namespace) as rival:
         recovered = []
 

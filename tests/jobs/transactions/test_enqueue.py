@@ -16,7 +16,7 @@ from tests.jobs.transactions.kinds import (
 )
 
 
-async def test_a_job_is_there_after_the_commit_and_wakes_a_sleeping_worker(app, own):
+async def test_a_job_is_visible_after_the_commit_and_wakes_a_sleeping_worker(app, own):
     double = declare_double(app)
     async with app.worker():
         await asyncio.sleep(0.1)  # for the worker to fall asleep
@@ -32,7 +32,7 @@ async def test_a_job_is_there_after_the_commit_and_wakes_a_sleeping_worker(app, 
     assert await effects(own) == [1]
 
 
-async def test_a_job_that_was_rolled_back_never_was(app, own):
+async def test_a_job_that_was_rolled_back_never_existed(app, own):
     double = declare_double(app)
     with pytest.raises(Undo):
         async with own.transaction():
@@ -46,7 +46,7 @@ async def test_a_job_that_was_rolled_back_never_was(app, own):
 
 
 @ONE_OF_EACH
-async def test_what_was_bound_keeps_its_options_and_the_other_way_round(app, own):
+async def test_options_and_connection_can_be_bound_in_any_order(app, own):
     double = declare_double(app)
     async with own.transaction():
         first = await double.using(queue="a", tags=["x"]).within(own.connection).enqueue(1)
@@ -57,7 +57,7 @@ async def test_what_was_bound_keeps_its_options_and_the_other_way_round(app, own
 
 
 @POSTGRES
-async def test_nothing_is_set_in_a_transaction_that_is_the_users(app, own):
+async def test_no_setting_is_changed_in_a_user_transaction(app, own):
     async def settings() -> dict[str, str]:
         return dict(await own.connection.fetch("SELECT name, setting FROM pg_settings"))
 
@@ -69,7 +69,7 @@ async def test_nothing_is_set_in_a_transaction_that_is_the_users(app, own):
 
 
 @ONE_OF_EACH_DRIVER
-async def test_unique_keys_answer_as_usual(app, own):
+async def test_unique_keys_work_as_usual(app, own):
     double = declare_double(app).using(unique="k")
     before = await double.enqueue(1)
     async with own.transaction():
@@ -84,7 +84,7 @@ async def test_unique_keys_answer_as_usual(app, own):
 
 
 @ONE_OF_EACH_DRIVER
-async def test_many_at_once_are_one_commit(app, own):
+async def test_many_jobs_are_inserted_with_one_commit(app, own):
     double = declare_double(app)
     requests = [double.using(tags=["t"] if n % 7 else []).request(n) for n in range(250)]
     with suppress(Undo):
@@ -99,7 +99,7 @@ async def test_many_at_once_are_one_commit(app, own):
 
 
 @ONE_OF_EACH
-async def test_a_mismatch_among_many_stands_in_the_list(app, own):
+async def test_a_mismatch_among_many_is_returned_in_the_list(app, own):
     double = declare_double(app)
     await double.using(unique="k").enqueue(1)
     requests = [double.request(1), double.using(unique="k").request(2)]

@@ -69,7 +69,7 @@ async def test_a_key_is_free_when_its_transaction_is_undone(shop: Shop, holder: 
 
 
 @pytest.mark.usefixtures("holder")
-async def test_a_key_that_stays_held_is_an_error_for_its_callers_alone(
+async def test_a_key_that_stays_held_is_an_error_only_for_its_callers(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tenure.core.policy.KEY_PATIENCE", 0.2)

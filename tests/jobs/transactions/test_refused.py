@@ -23,7 +23,7 @@ async def test_without_a_transaction_nothing_is_enqueued(app, own):
     ["sqlalchemy-asyncpg-connection", "sqlalchemy-psycopg-session", "sqlalchemy-aiosqlite-session"],
     indirect=True,
 )
-async def test_autocommit_in_disguise_is_refused(app, kind, url):
+async def test_a_hidden_autocommit_mode_is_refused(app, kind, url):
     double = declare_double(app)
     async with AsyncExitStack() as stack:
         own = await connect(kind, url, stack, isolation_level="AUTOCOMMIT")
@@ -34,7 +34,7 @@ async def test_autocommit_in_disguise_is_refused(app, kind, url):
 
 
 @ONE_OF_EACH
-async def test_a_strange_connection_is_refused(app):
+async def test_an_unknown_kind_of_connection_is_refused(app):
     double = declare_double(app)
     with pytest.raises(ConfigError, match=r"within\(\) cannot use a builtins.object"):
         await double.within(object()).enqueue(1)
@@ -67,7 +67,7 @@ async def test_a_connection_to_another_database_is_refused(app, kind, url, names
 
 
 @pytest.mark.parametrize("store", ["memory://", "redis"])
-async def test_a_store_without_transactions_says_what_to_do(store, namespace, request):
+async def test_a_store_without_transactions_raises_an_error_with_advice(store, namespace, request):
     url = request.getfixturevalue("valkey_server").url if store == "redis" else store
     async with Tenure(url, namespace=namespace) as app, app.worker():
         double = declare_double(app)
@@ -83,7 +83,7 @@ async def test_a_store_without_transactions_says_what_to_do(store, namespace, re
 
 
 @pytest.mark.parametrize("kind", ["sqlite3"], indirect=True)
-async def test_taste_in_rows_does_not_matter(app, own):
+async def test_row_and_text_factories_of_the_connection_do_not_matter(app, own):
     double = declare_double(app).using(unique="k", tags=["t"])
     before = await double.enqueue(1)
     own.connection.row_factory = sqlite3.Row
@@ -94,7 +94,7 @@ async def test_taste_in_rows_does_not_matter(app, own):
 
 
 @pytest.mark.parametrize("kind", ["sqlite3"], indirect=True)
-async def test_nobody_writes_between_what_a_bound_job_reads_and_its_commit(app, own):
+async def test_no_other_writer_comes_between_the_reads_of_a_bound_job_and_its_commit(app, own):
     rival = sqlite3.connect(path_of(own.url), timeout=0, isolation_level=None)
     own.connection.execute("BEGIN")  # which takes no lock yet
     assert await app._store.within(own.connection, "within()").get([]) == []

@@ -16,7 +16,7 @@ from tests.jobs.transactions.own_connections import path_of
 
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg"], indirect=True)
-def test_from_a_thread(kind, url, namespace):
+def test_a_thread_can_enqueue_within_its_transaction(kind, url, namespace):
     described = Tenure(url, namespace=namespace)
     double = declare_double(described)
     with blocking.Tenure(described) as app:
@@ -34,7 +34,7 @@ def test_from_a_thread(kind, url, namespace):
 
 
 @pytest.mark.parametrize("kind", ["sqlite3", "psycopg"], indirect=True)
-def test_from_a_thread_by_sqlalchemy(kind, url, namespace):
+def test_a_thread_can_enqueue_within_a_sqlalchemy_session(kind, url, namespace):
     described = Tenure(url, namespace=namespace)
     double = declare_double(described)
     scheme, _, rest = url.partition("://")
@@ -49,7 +49,7 @@ def test_from_a_thread_by_sqlalchemy(kind, url, namespace):
 
 
 @POSTGRES
-def test_a_thread_has_no_use_for_an_asynchronous_connection(url, namespace):
+def test_an_asynchronous_connection_in_a_thread_is_refused(url, namespace):
     described = Tenure(url, namespace=namespace)
     double = declare_double(described)
 

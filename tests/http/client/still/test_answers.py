@@ -40,7 +40,7 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
         ({"type": "urn:tenure:problem:job-lost", "title": "Lost"}, "job-lost", "Lost"),
     ],
 )
-async def test_why_a_job_failed(job, network, problem, reason, text):
+async def test_job_failed_has_reason_and_problem(job, network, problem, reason, text):
     network.expect(shown("failed", error=problem))
     with pytest.raises(JobFailed) as failed:
         await got(job.result())
@@ -50,7 +50,7 @@ async def test_why_a_job_failed(job, network, problem, reason, text):
 
 
 @pytest.mark.parametrize("problem", [None, {"detail": "by its owner"}, {"title": "Cancelled"}])
-async def test_why_a_job_was_cancelled(job, network, problem):
+async def test_job_cancelled_has_the_reason(job, network, problem):
     network.expect(shown("cancelled", error=problem))
     with pytest.raises(JobCancelled) as cancelled:
         await got(job.result())
@@ -58,7 +58,7 @@ async def test_why_a_job_was_cancelled(job, network, problem):
     assert cancelled.value.problem == (problem or {})
 
 
-async def test_a_result_that_is_not_available(job, network):
+async def test_a_result_that_is_not_available_raises_an_error(job, network):
     network.expect(shown("succeeded", error={"title": "Damaged", "detail": "Ask again"}))
     with pytest.raises(ResultUnavailable, match=r"Damaged\. Ask again"):
         await got(job.result())
@@ -76,7 +76,7 @@ async def test_a_result_that_is_not_available(job, network):
         ("", b'{"a":1}'),
     ],
 )
-async def test_a_result_of_its_own_address(job, network, kind_of_body, result):
+async def test_a_result_with_a_url_of_its_own_is_fetched(job, network, kind_of_body, result):
     headers = {"Content-Type": kind_of_body} if kind_of_body else {}
     network.expect(shown("succeeded"), Answered(200, headers, b'{"a":1}'))
     assert await got(job.result()) == result
@@ -91,14 +91,14 @@ DEEP_RESULT = job_of("succeeded", result="deep").replace(b'"deep"', DEEP)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"id": 7}', DEEP, DEEP_RESULT, b"\xff"])
-async def test_an_answer_that_is_no_job_is_refused(job, network, body):
+async def test_an_answer_that_does_not_describe_a_job_is_refused(job, network, body):
     network.expect(Answered(200, {}, body))
     with pytest.raises(UnusableAnswer, match=f"GET /reports/jobs/{ID}"):
         await got(job.refresh())
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"text"', DEEP])
-async def test_a_refusal_in_words_of_a_proxy(job, network, body):
+async def test_a_refusal_of_a_proxy_keeps_its_text(job, network, body):
     network.expect(Answered(400, {}, body), Answered(302, {"Location": "/login"}, body))
     with pytest.raises(RequestRefused) as refused:
         await got(job.refresh())
@@ -110,7 +110,7 @@ async def test_a_refusal_in_words_of_a_proxy(job, network, body):
     assert "/login" in elsewhere.value.detail
 
 
-async def test_only_a_problem_of_the_routes_says_that_a_job_is_not_found(job, network):
+async def test_only_a_problem_of_the_routes_means_that_a_job_is_not_found(job, network):
     named = json.encode({"type": "urn:tenure:problem:not-found", "title": "", "status": 404})
     other = json.encode({"type": "urn:x:not-found", "title": "", "status": 404})
     network.expect(Answered(404, {}, named), Answered(404, {}, other))
@@ -125,7 +125,7 @@ async def test_only_a_problem_of_the_routes_says_that_a_job_is_not_found(job, ne
     ("status", "headers"),
     [(200, {}), (200, {"Content-Type": "text/html"}), (201, EVENT_STREAM), (299, EVENT_STREAM)],
 )
-async def test_an_answer_that_is_no_stream_is_refused(job, network, status, headers):
+async def test_an_answer_that_is_no_event_stream_is_refused(job, network, status, headers):
     network.expect(Answered(status, headers, event(3, "succeeded")))
     with pytest.raises(UnusableAnswer, match="no stream of events"):
         [event async for event in each(job.events())]
@@ -137,14 +137,14 @@ async def test_a_result_too_deep_to_read_is_refused(job, network):
         await got(job.result())
 
 
-async def test_an_event_of_no_kind_is_a_change_of_status(job, network):
+async def test_an_event_without_a_kind_is_a_change_of_state(job, network):
     parts = event(3), event(4, "running", "progress"), b"id: 5\nevent: x\n\n", event(6, "failed")
     network.expect(Answered(200, EVENT_STREAM, b"".join(parts)))
     seen = [(event.revision, event.kind, event.job.state) async for event in each(job.events())]
     assert seen == [(3, "state", "running"), (4, "progress", "running"), (6, "state", "failed")]
 
 
-async def test_an_event_seen_before_may_say_that_the_job_has_ended(job, network):
+async def test_an_event_that_was_seen_before_can_end_the_stream(job, network):
     network.expect(Answered(200, EVENT_STREAM, event(2) + event(3, "succeeded")))
     assert [event async for event in each(job.events(after=3))] == []
     assert job.is_finished
@@ -164,7 +164,7 @@ async def test_an_event_seen_before_may_say_that_the_job_has_ended(job, network)
         (b"id: 1\ndata: x\n", []),
     ],
 )
-def test_how_a_stream_is_read(raw, fields):
+def test_an_event_stream_is_parsed(raw, fields):
     assert list(_Lines().feed(raw)) == fields
 
 
@@ -188,7 +188,7 @@ HOUR = "Wed, 01 Jan 2020 12:00:00 GMT"
         ({"Retry-After": "Sun, 13 Sep 2020 12:26:45 GMT"}, 5),
     ],
 )
-def test_when_to_come_back(headers, seconds, monkeypatch):
+def test_retry_after_is_parsed(headers, seconds, monkeypatch):
     clock = StillClock()
     monkeypatch.setattr(clock, "wall", lambda: 1_600_000_000_000_000)
     assert retry_after(Headers(headers), clock) == seconds
@@ -212,7 +212,7 @@ def test_when_to_come_back(headers, seconds, monkeypatch):
         ("http://h/r", "http://[h/r", None),
     ],
 )
-def test_where_a_job_is(request_url, location, url):
+def test_a_location_is_resolved_on_the_same_host_only(request_url, location, url):
     ask = Ask(method="POST", url=request_url, headers={})
     if url is not None:
         assert on_the_same_host(ask, location) == url
@@ -233,11 +233,11 @@ def test_where_a_job_is(request_url, location, url):
         ("http://h:x", None),
     ],
 )
-def test_what_a_server_is_known_by(url, parts):
+def test_an_origin_is_scheme_host_and_port(url, parts):
     assert origin(url) == parts
 
 
-async def test_a_submission_without_a_body_says_nothing_about_one(client, network):
+async def test_a_submission_without_a_body_has_no_content_type(client, network):
     network.expect(stored(), stored())
     await got(client.submit("/reports"))
     await got(client.submit("/reports", 0))
@@ -245,13 +245,13 @@ async def test_a_submission_without_a_body_says_nothing_about_one(client, networ
     assert [UUID(key).version for key in network.header("idempotency-key")] == [4, 4]
 
 
-async def test_headers_go_along_with_a_job_that_is_found_again(client, network):
+async def test_the_headers_of_a_job_are_sent_with_its_requests(client, network):
     network.expect(shown())
     await got(client.job(f"/reports/jobs/{ID}", headers={"X-User": "ann"}))
     assert network.header("x-user") == ["ann"]
 
 
-async def test_what_a_job_does_not_say_has_a_plain_default(client, network):
+async def test_missing_fields_of_a_job_have_defaults(client, network):
     network.expect(shown())
     job = await got(client.job(f"/reports/jobs/{ID}"))
     assert (job.resource.attempt, job.resource.cancelling, job.resource.progress) == (
@@ -261,7 +261,7 @@ async def test_what_a_job_does_not_say_has_a_plain_default(client, network):
     )
 
 
-async def test_a_result_that_came_at_once_is_looked_up(client, network):
+async def test_a_result_in_the_first_answer_is_looked_up(client, network):
     network.expect(Answered(201, PLACE, b"1"), shown("succeeded", result=1))
     job = await got(client.submit("/reports", {}))
     assert (job.is_finished, job.resource.result) == (True, 1)
@@ -284,7 +284,7 @@ def test_httpx2_is_preferred(kind, monkeypatch):
     assert type(kind("http://server", verify=False)._http).__module__.startswith("httpx2")
 
 
-def test_an_httpx2_that_lacks_a_package_says_which(kind, monkeypatch):
+def test_an_httpx2_that_lacks_a_package_is_named_in_the_error(kind, monkeypatch):
     def incomplete(name: str) -> None:
         raise ModuleNotFoundError("No module named 'certifi'", name="certifi")
 

@@ -31,7 +31,9 @@ def limits(network: Network, which: str) -> list[float]:
         (0.5, "wait=1", 0.5, 0.5),
     ],
 )
-async def test_how_long_a_look_may_last(job, network, timeout, prefer, silence, connect):
+async def test_the_timeouts_of_a_poll_follow_from_its_deadline(
+    job, network, timeout, prefer, silence, connect
+):
     network.expect(ENDED)
     await got(job.wait(timeout=timeout))
     assert network.header("prefer") == [prefer]
@@ -81,7 +83,7 @@ async def test_a_pause_ends_with_the_deadline(job, network, clock):
     assert len(network.sent) == 1
 
 
-async def test_no_look_follows_an_answer_that_came_too_late(job, network, clock):
+async def test_no_poll_follows_an_answer_that_came_too_late(job, network, clock):
     network.expect(After(clock, 2.5, shown()), ENDED)
     with pytest.raises(TimeoutError, match="not within 2 s"):
         await got(job.wait(timeout=2))
@@ -89,7 +91,7 @@ async def test_no_look_follows_an_answer_that_came_too_late(job, network, clock)
     assert len(network.sent) == 1
 
 
-async def test_nothing_is_sent_without_time_for_it(job, network):
+async def test_nothing_is_sent_after_the_deadline(job, network):
     for ask in (job.wait, job.refresh, job.cancel, job.result):
         with pytest.raises(TimeoutError, match="not within 0 s"):
             await got(ask(timeout=0))
@@ -98,7 +100,7 @@ async def test_nothing_is_sent_without_time_for_it(job, network):
     assert network.sent == []
 
 
-async def test_who_waits_for_a_job_that_was_seen_to_end_asks_nothing(job, network):
+async def test_waiting_for_a_job_that_was_seen_to_end_sends_nothing(job, network):
     network.expect(ENDED)
     await got(job.refresh())
     await got(job.wait())
@@ -145,7 +147,9 @@ async def test_patience_lasts_until_its_last_instant(kind, network, clock, patie
 
 
 @pytest.mark.parametrize(("timeout", "pauses"), [(0.375, []), (0.5, [0.375])])
-async def test_a_pause_until_the_deadline_is_not_begun(client, network, clock, timeout, pauses):
+async def test_a_pause_that_would_reach_the_deadline_is_not_begun(
+    client, network, clock, timeout, pauses
+):
     network.expect(*[Answered(503)] * 10)
     with pytest.raises(TimeoutError, match="has no answer") as late:
         await got(client.submit("/reports", {}, timeout=timeout))
@@ -178,7 +182,7 @@ LASTING = (300, 301, 400, 404, 409, 426, 428, 430, 499, 501, 505)
 
 
 @pytest.mark.parametrize("status", PASSING)
-async def test_an_answer_that_may_pass_is_followed_by_another_try(job, network, status):
+async def test_a_temporary_error_is_followed_by_another_try(job, network, status):
     network.expect(Answered(status), ENDED, Answered(status), stream(event(3, "succeeded")))
     await got(job.refresh())
     [last] = [event async for event in each(job.events())]
@@ -187,7 +191,7 @@ async def test_an_answer_that_may_pass_is_followed_by_another_try(job, network, 
 
 
 @pytest.mark.parametrize("status", LASTING)
-async def test_an_answer_that_will_not_change_is_the_last(job, network, status):
+async def test_a_permanent_error_is_not_retried(job, network, status):
     network.expect(Answered(status), Answered(status))
     with pytest.raises(RequestRefused, match=str(status)):
         await got(job.refresh())
@@ -196,7 +200,7 @@ async def test_an_answer_that_will_not_change_is_the_last(job, network, status):
     assert len(network.sent) == 2
 
 
-async def test_a_wait_of_a_submission_is_as_long_as_it_says(client, network, clock):
+async def test_the_wait_of_a_submission_is_as_long_as_requested(client, network, clock):
     network.expect(stored(), *[shown()] * 10)
     job = await got(client.submit("/reports", {}, wait=3))
     assert not job.is_finished
@@ -204,7 +208,7 @@ async def test_a_wait_of_a_submission_is_as_long_as_it_says(client, network, clo
     assert network.header("prefer")[1] == "wait=3"
 
 
-async def test_a_stored_job_is_returned_though_no_time_is_left_to_wait(client, network, clock):
+async def test_a_stored_job_is_returned_even_if_no_time_is_left_to_wait(client, network, clock):
     network.expect(After(clock, 1, Answered(200, PLACE, b"1")), After(clock, 3, Answered(503)))
     job = await got(client.submit("/reports", {}, wait=5, timeout=2))
     assert "unseen" in repr(job)
@@ -214,7 +218,9 @@ async def test_a_stored_job_is_returned_though_no_time_is_left_to_wait(client, n
 @pytest.mark.parametrize(
     ("timeout", "silence", "connect"), [(None, 45, 10), (60, 45, 10), (30, 30, 10), (4, 4, 4)]
 )
-async def test_how_long_a_stream_may_be_silent(job, network, timeout, silence, connect):
+async def test_the_read_timeout_of_a_stream_follows_from_its_deadline(
+    job, network, timeout, silence, connect
+):
     network.expect(stream(event(3, "succeeded")))
     assert [event.revision async for event in each(job.events(timeout=timeout))] == [3]
     assert limits(network, "read") == [silence]
@@ -240,7 +246,7 @@ async def test_an_event_after_the_deadline_is_the_last(job, network, clock, time
     assert seen == ([3] if is_late else [3, 4])
 
 
-async def test_the_last_event_comes_though_the_deadline_has_passed(job, network, clock):
+async def test_the_last_event_is_returned_even_after_the_deadline(job, network, clock):
     network.expect(After(clock, 30, stream(event(3, "succeeded"))))
     assert [event.revision async for event in each(job.events(timeout=20))] == [3]
     assert clock.pauses == []
