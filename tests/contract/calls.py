@@ -1,4 +1,4 @@
-"""The calls that tests make all the time, with the answer they expect."""
+"""Calls about leases that most tests make, with the answer that they expect."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 
 TTL = 30.0
-MOMENT = 0.000_001  # the smallest time there is: stores count in microseconds
+MOMENT = 0.000_001  # the smallest step of time: stores count in microseconds
 
 
 async def ask(
@@ -21,7 +21,7 @@ async def ask(
     waiting: float = 0.0,
     meta: Meta | None = None,
 ) -> Acquired:
-    """Acquire, whatever the answer."""
+    """Acquire; return any answer."""
     return await store.leases.acquire(
         key, holder=holder, limit=limit, ttl=ttl, meta=meta or {}, waiting=waiting
     )
@@ -35,7 +35,7 @@ async def take(store: Store, key: str, holder: str, **details) -> Lease:
 
 
 async def take_in_time(store: Store, key: str, holder: str, *, clock: ManualClock) -> Lease:
-    """Acquire at once or, as a stepped clock may make a lease live anew, within one ttl."""
+    """Acquire at once, or within one ttl, because a stepped clock may prolong a lease."""
     answer = await ask(store, key, holder)
     if isinstance(answer, Granted):
         return answer.lease
@@ -52,7 +52,7 @@ async def be_refused(store: Store, key: str, holder: str, **details) -> Busy:
 
 
 async def renew(store: Store, *leases: Lease) -> list[bool]:
-    """Renew, asking again for what was not decided."""
+    """Renew; repeat the call for leases that it did not decide about."""
     answers: list[bool | None] = await store.leases.renew(leases)
     for _ in range(100):
         open_ones = [index for index, answer in enumerate(answers) if answer is None]
@@ -67,7 +67,7 @@ async def renew(store: Store, *leases: Lease) -> list[bool]:
 
 
 async def holders(store: Store, key: str) -> list[str]:
-    """Return who has a live lease on `key`, by fence."""
+    """Return the holders of live leases on `key`, by fence."""
     return [
         lease.holder
         for lease in await store.leases.find(key)
@@ -76,7 +76,7 @@ async def holders(store: Store, key: str) -> list[str]:
 
 
 async def line(store: Store, key: str) -> list[str]:
-    """Return who waits for `key`, by arrival."""
+    """Return the waiters for `key`, by arrival."""
     return [
         lease.holder for lease in await store.leases.find(key) if lease.key == key and lease.waiting
     ]

@@ -1,4 +1,4 @@
-"""The calls about schedules that tests of the store contract make all the time."""
+"""Calls about schedules that most tests of the store contract make."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -41,7 +41,7 @@ _numbers = count(1000)
 
 
 def plan(of: ScheduleRecord | str = "sync", **details: Any) -> Commit:
-    """Return a commit that expects a schedule as it was read; of a name: that it is not there."""
+    """Return a commit that expects a schedule as it was read; for a name: that it is unknown."""
     expected = as_expected(of)
     defaults = {"id": id_of(next(_numbers)), "name": expected.name, "expects": (expected,)}
     return Commit(**{**defaults, **details})
@@ -59,14 +59,14 @@ def plan_run(
 
 
 def as_expected(of: ScheduleRecord | str, silent_for: float | None = None) -> Expected:
-    """Return the expectation that a schedule is as it was read; of a name: not there."""
+    """Return the expectation that a schedule is as it was read; for a name: that it is unknown."""
     if isinstance(of, str):
         return Expected(of, "", silent_for)
     return Expected(of.name, of.version, silent_for)
 
 
 def as_found(record: ScheduleRecord) -> ScheduleHead:
-    """Return what a refusal says of a schedule."""
+    """Return how a refusal describes a schedule."""
     return ScheduleHead(
         record.name,
         record.version,
@@ -78,18 +78,18 @@ def as_found(record: ScheduleRecord) -> ScheduleHead:
 
 
 def tick_line(body: str = "ran", *, like: str = "", first: int = TICK, **details: Any) -> TickLine:
-    """Return a line of history, of one tick unless told otherwise."""
+    """Return a line of history, of one tick by default."""
     return TickLine(**{"like": like, "first": first, "last": first, "body": body, **details})
 
 
 async def send(store: Store, commit: Commit) -> Committed:
-    """Send one commit, whatever the answer."""
+    """Send one commit; return any answer."""
     (answer,) = await store.schedules.commit([commit])
     return answer
 
 
 async def create(store: Store, name: str = "sync", **details: Any) -> ScheduleRecord:
-    """Make a schedule that is not there yet."""
+    """Create a schedule that does not exist yet."""
     defaults = {"standing": "standing", "ruler": "ruler", "definition": "definition"}
     answer = await send(store, plan(name, writes=(Write(name, **{**defaults, **details}),)))
     assert answer.outcome == "done", answer
@@ -97,7 +97,7 @@ async def create(store: Store, name: str = "sync", **details: Any) -> ScheduleRe
 
 
 async def rewrite(store: Store, record: ScheduleRecord, **details: Any) -> ScheduleRecord:
-    """Write a schedule that is as it was read."""
+    """Write a schedule that has not changed since it was read."""
     defaults = {"standing": record.standing, "ruler": record.ruler}
     write = Write(record.name, **{**defaults, **details})
     answer = await send(store, plan(record, writes=(write,)))
@@ -106,7 +106,7 @@ async def rewrite(store: Store, record: ScheduleRecord, **details: Any) -> Sched
 
 
 async def run(store: Store, of: ScheduleRecord | str, **details: Any) -> JobRecord:
-    """Have a run of a schedule."""
+    """Commit a run of a schedule."""
     answer = await send(store, plan_run(of, **details))
     assert answer.outcome == "done", answer
     assert answer.run is not None
@@ -114,13 +114,13 @@ async def run(store: Store, of: ScheduleRecord | str, **details: Any) -> JobReco
 
 
 async def look_at(store: Store, name: str = "sync") -> ScheduleRecord:
-    """Return a schedule that is there."""
+    """Return an existing schedule."""
     (record,) = (await store.schedules.read([name])).records
     return record
 
 
 async def everything(store: Store) -> list[Any]:
-    """Return all that the store has of schedules and jobs."""
+    """Return all schedules and jobs of the store."""
     records = (await store.schedules.read()).records
     histories = [await decisions(store, record.name) for record in records]
     return [records, histories, await find_all(store)]

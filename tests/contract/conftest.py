@@ -1,4 +1,4 @@
-"""Where a lock is one place among several: what holds for a lock holds for the last place too."""
+"""A lock, and the last free place of a semaphore: what holds for one holds for the other."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ AGES = 10_000_000.0
 
 @dataclass
 class Place:
-    """One free place on a key: the only one, or the last one beside those of others."""
+    """One free place on a key: the only one, or the last one of a semaphore."""
 
     store: Store
     limit: int
@@ -21,7 +21,7 @@ class Place:
     others: list[Lease] = field(default_factory=list)
 
     async def ask(self, holder: str, **details) -> Acquired:
-        """Acquire it, whatever the answer."""
+        """Acquire it; return any answer."""
         return await calls.ask(self.store, self.key, holder, limit=self.limit, **details)
 
     async def take(self, holder: str, **details) -> Lease:
@@ -33,7 +33,7 @@ class Place:
         return await calls.be_refused(self.store, self.key, holder, limit=self.limit, **details)
 
     async def holder(self) -> str | None:
-        """Return who has it."""
+        """Return its holder."""
         taken = {lease.holder for lease in self.others}
         rest = [
             holder for holder in await calls.holders(self.store, self.key) if holder not in taken
@@ -42,13 +42,13 @@ class Place:
         return rest[0] if rest else None
 
     async def line(self) -> list[str]:
-        """Return who waits for it."""
+        """Return the waiters for it."""
         return await calls.line(self.store, self.key)
 
 
 @pytest.fixture(params=[1, 5], ids=["lock", "last-of-five"])
 async def place(request: pytest.FixtureRequest, store: Store) -> Place:
-    """A lock, or a semaphore of five of which four places are taken for ages."""
+    """A lock, or a semaphore with five places, four of them taken for a long time."""
     place = Place(store, limit=request.param)
     for number in range(request.param - 1):
         place.others.append(await place.take(f"other-{number}", ttl=AGES))

@@ -1,4 +1,4 @@
-"""A replica in whose calls to the store a test meddles."""
+"""A replica whose store calls a test can disturb."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["Meddled", "plant_by"]
 
 
 class HastyClock:
-    """Fails whoever pauses: a replica does so only if the store has refused it several times."""
+    """Fails on any sleep: a replica sleeps only after the store has refused it several times."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class HastyClock:
 
 
 class Meddled(FaultyStore):
-    """Lets something happen right before a call."""
+    """Runs an action right before a call."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -36,7 +36,7 @@ class Meddled(FaultyStore):
         self._happens: dict[str, Callable[[], Awaitable[object]]] = {}
 
     def before(self, call: str, happens: Callable[[], Awaitable[object]]) -> None:
-        """Do this before the next such call."""
+        """Run the action before the next such call."""
         self._happens[call] = happens
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
@@ -46,6 +46,6 @@ class Meddled(FaultyStore):
 
 
 async def plant_by(scheduling: Scheduling, name: str, *former: str, **details: Any) -> Registered:
-    """Plant a schedule as this replica, under a new name of those."""
+    """Register a schedule from this replica, as the successor of these names."""
     (registered,) = await scheduling.register([registration(name, renamed_from=former, **details)])
     return registered

@@ -1,4 +1,4 @@
-"""The job calls that tests make all the time, with the answer they expect."""
+"""Calls about jobs that most tests make, with the answer that they expect."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -46,7 +46,7 @@ ENDS: dict[str, JobState] = {
     "retry": "waiting",
     "handed back": "waiting",
 }
-"""What becomes of a job whose attempt ends so."""
+"""The state of a job after an attempt with this outcome."""
 
 _claim_numbers = count(1)
 
@@ -63,18 +63,18 @@ def new(number: int, **details) -> NewJob:
 
 
 def new_claim_no() -> int:
-    """Return a number above all that any replica of this process has used."""
+    """Return a claim number above all that this process has used."""
     return next(_claim_numbers)
 
 
 async def insert(store: Store, *jobs: NewJob) -> None:
-    """Insert jobs that are not there yet."""
+    """Insert new jobs."""
     expected = [Inserted("created", job.id) for job in jobs]
     assert await store.jobs.insert(jobs) == expected
 
 
 async def join(store: Store, *replicas: str, ttl: float = TTL) -> None:
-    """Make replicas known."""
+    """Let replicas join."""
     for replica in replicas:
         await store.jobs.beat([replica], ttl=ttl, meta={})
 
@@ -86,19 +86,19 @@ async def claim(
     queues: Sequence[str] = ("default",),
     limit: int = BATCH_MAX,
 ) -> list[JobRecord]:
-    """Claim anew, for a replica that is known."""
+    """Make a new claim for a replica that has joined."""
     answer = await store.jobs.claim(replica, new_claim_no(), queues, limit)
     assert answer is not None, f"the store does not know {replica!r}"
     return answer.jobs
 
 
 async def claim_ids(store: Store, replica: str = "ann", **details) -> list[str]:
-    """Claim anew; return what was got, in the order in which it came."""
+    """Make a new claim; return the ids of its jobs, in order."""
     return [job.id for job in await claim(store, replica, **details)]
 
 
 async def start(store: Store, *jobs: NewJob, replica: str = "ann") -> list[JobRecord]:
-    """Insert jobs and let a replica claim them, where nothing else is due."""
+    """Insert jobs and let a replica claim them; nothing else may be due."""
     await join(store, replica)
     await insert(store, *jobs)
     got = {
@@ -110,7 +110,7 @@ async def start(store: Store, *jobs: NewJob, replica: str = "ann") -> list[JobRe
 
 
 async def start_one(store: Store, number: int = 1, *, replica: str = "ann", **details) -> JobRecord:
-    """Insert a job and let a replica claim it, where nothing else is due."""
+    """Insert a job and let a replica claim it; nothing else may be due."""
     (job,) = await start(store, new(number, **details), replica=replica)
     return job
 
@@ -128,7 +128,7 @@ async def settle(store: Store, job: JobRecord, outcome: str, **details) -> Settl
 
 
 async def bring(store: Store, state: JobState, number: int = 1, **details) -> JobRecord:
-    """Make a job that is in a state, where nothing else is due."""
+    """Create a job in this state; nothing else may be due."""
     if state == "waiting":
         await insert(store, new(number, **details))
     else:
@@ -141,7 +141,7 @@ async def bring(store: Store, state: JobState, number: int = 1, **details) -> Jo
 
 
 async def look(store: Store, number: int = 1) -> JobRecord:
-    """Return a job that is there."""
+    """Return an existing job."""
     (job,) = await store.jobs.get([id_of(number)])
     assert job is not None, f"job {number} is not there"
     return job
@@ -156,7 +156,7 @@ async def states(store: Store, *numbers: int) -> list[str | None]:
 async def recover_all(
     store: Store, *, delays: Sequence[float] = AT_ONCE, grace: float = 0.0, limit: int = 100
 ) -> list[Recovered]:
-    """Recover until there is nothing left; return what was, by id."""
+    """Recover until nothing is left; return the recovered jobs, by id."""
     recovered: list[Recovered] = []
     while batch := await recover(store, delays=delays, grace=grace, limit=limit):
         assert len(batch) <= limit
@@ -165,7 +165,7 @@ async def recover_all(
 
 
 async def prune_jobs(store: Store, *, limit: int = 1000) -> int:
-    """Prune, though no lock is idle for long enough; return how many jobs went."""
+    """Prune jobs but no locks; return the number of removed jobs."""
     pruned = await store.prune(idle=_AGES, limit=limit)
     assert pruned.leases == 0
     return pruned.jobs

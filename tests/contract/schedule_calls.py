@@ -1,4 +1,4 @@
-"""Schedules as replicas and operators use them, on any store: the rules of core on its calls."""
+"""Schedules as replicas and operators use them: the rules of core on the calls of any store."""
 
 from itertools import count
 from weakref import WeakKeyDictionary
@@ -46,7 +46,7 @@ _numbers = count(1000)
 
 
 class _Replica(Scheduling):
-    """Asks again about a move that it is given twice, as after a lost reply."""
+    """Repeats a move that it gets twice, as after a lost reply."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -70,7 +70,7 @@ def _replica(store: Store) -> _Replica:
 
 
 class ScheduleView(Struct, frozen=True, kw_only=True):
-    """How a schedule stands, with its documents read."""
+    """A schedule with its parsed documents."""
 
     name: str
     revision: int
@@ -96,7 +96,7 @@ def registration(name: str = "sync", definition: bytes = b"first", **details) ->
 
 
 async def register(store: Store, name: str = "sync", definition: bytes = b"first") -> Registered:
-    """Plant one schedule."""
+    """Register one schedule."""
     (registered,) = await plant_all(store, [registration(name, definition)])
     return registered
 
@@ -124,14 +124,14 @@ async def forget(store: Store, *, idle: float) -> int:
 async def decisions(
     store: Store, name: str = "sync", *, limit: int = DECISIONS_MAX
 ) -> list[Decision]:
-    """Return what became of the ticks of a schedule, newest first."""
+    """Return the decisions about the ticks of a schedule, newest first."""
     read = [decision_in(line) for line in await lookups.decisions(store, name, limit=limit)]
     assert None not in read
     return [decision for decision in read if decision is not None]
 
 
 async def look_at(store: Store, name: str = "sync") -> ScheduleView:
-    """Return a schedule that is there."""
+    """Return an existing schedule."""
     (schedule,) = await look_at_all(store, [name])
     return schedule
 
@@ -201,7 +201,7 @@ async def tick(store: Store, to: int, *, name: str = "sync", **details) -> Advan
 
 
 async def run(store: Store, to: int, **details) -> JobRecord:
-    """Move the cursor, and have a run of it."""
+    """Move the cursor and return the run."""
     answer = await tick(store, to, **details)
     assert answer.outcome == "done", answer
     assert answer.run is not None

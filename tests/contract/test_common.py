@@ -55,7 +55,7 @@ async def open_and_take(store: Store) -> None:
     await take(store, "key", "ann")
 
 
-# Python complains of transports over which their loop was closed, and is right.
+# Python warns, rightly, about transports whose loop was closed under them.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_closing_the_event_loop_of_a_store_leaves_its_leases(world: World, store: Store):
@@ -67,7 +67,7 @@ async def test_closing_the_event_loop_of_a_store_leaves_its_leases(world: World,
         await renew(other, LEASE)
     assert await holders(store, "key") == ["ann"]
     del other
-    gc.collect()  # so that the complaints come here
+    gc.collect()  # so that the warnings appear here
 
 
 @pytest.mark.parametrize("call", NEED_OPEN.values(), ids=NEED_OPEN)
@@ -136,7 +136,7 @@ async def test_checking_finds_nothing_wrong_with_a_database_that_was_opened_befo
 
 
 async def test_checking_an_empty_database_changes_nothing(blank_world: World):
-    """Where a format has to be made first, "check" refuses, and goes on refusing."""
+    """Where a format has to be created first, "check" refuses, also when repeated."""
     outcomes = []
     for _ in range(2):
         store = blank_world.unopened()
@@ -151,7 +151,7 @@ async def test_checking_an_empty_database_changes_nothing(blank_world: World):
     await take(await blank_world.store(), "key", "ann")
 
 
-# What a store says about itself.
+# What a store reports about itself.
 
 
 async def test_a_store_reports_its_namespace_clock_and_url(world: World, store: Store):
@@ -163,7 +163,7 @@ async def test_a_store_reports_its_namespace_clock_and_url(world: World, store: 
 async def test_a_store_never_shows_its_password(world: World):
     parts = urlsplit(world.url)
     if world.family not in ("redis", "postgres"):
-        assert parts.password is None  # nothing to log in to
+        assert parts.password is None  # it has no login
         return
     address = f"somebody:hunter2@{parts.hostname}:{parts.port}"
     url = urlunsplit(parts._replace(netloc=address))
@@ -300,7 +300,7 @@ async def test_a_store_serves_many_callers_at_once(store: Store):
     assert await store.leases.find() == []
 
 
-# What cannot work.
+# Servers that cannot be reached.
 
 
 async def test_a_server_that_cannot_be_reached_is_reported_as_unavailable(world: World):
@@ -310,7 +310,7 @@ async def test_a_server_that_cannot_be_reached_is_reported_as_unavailable(world:
         "sqlite": ("sqlite:////no/such/folder/tenure.db", (StoreError, ConfigError)),
     }
     if world.family not in urls:
-        return  # nothing lies between this store and its caller
+        return  # this store has no server
     url, expected = urls[world.family]
     store = connect(url, namespace=world.namespace, clock=world.clock)
     with pytest.raises(expected) as caught:
@@ -324,7 +324,7 @@ async def test_a_server_that_cannot_be_reached_is_reported_as_unavailable(world:
 
 @coroutine
 def cancelled_at(call: Coroutine[Any, Any, Any], moment: int) -> Generator[Any, Any, bool]:
-    """Run `call`; cancel its task as it hangs for the n-th time. Say whether it came that far."""
+    """Run `call` and cancel its task at the n-th suspension. Return whether it got that far."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     inner = call.__await__()

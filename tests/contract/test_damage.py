@@ -1,4 +1,4 @@
-"""A store that nobody has damaged has nothing to tell of; what cannot be read in it is told."""
+"""Sound stores report no damage; stores report records that they cannot read."""
 
 import pytest
 
@@ -53,7 +53,7 @@ async def test_sound_records_are_not_reported_as_damaged(store: Store):
     assert [*store.damage] == []
 
 
-# Documents are text to a store, so anybody who can commit can write any text.
+# A store treats documents as text, so a commit can contain any text.
 
 JUNK = {
     "nothing": "",
@@ -87,7 +87,7 @@ async def test_a_timer_with_an_unreadable_standing_starts_over_and_is_reported(
     clock.shift(1)
     answer = await Scheduling(store).advance(move(registered, clock.wall(), replica="ann"))
     assert answer.outcome == "done"
-    # Effects of the run before stay shut out.
+    # Late effects of the earlier run stay fenced off.
     assert answer.run is not None
     assert answer.run.fence > before.fence
 
@@ -103,7 +103,7 @@ async def test_a_timer_with_an_unreadable_charter_continues_and_is_reported(
 
     [schedule] = (await read_schedules(store)).all
     assert [(damage.kind, damage.name) for damage in store.damage] == [("timer", "sync")]
-    # The definition that is declared next rules, whichever it is.
+    # The next declared definition rules, whichever it is.
     cursor = schedule.standing.cursor
     clock.shift(1)
     registered = await register(store, definition=b"another")

@@ -1,4 +1,4 @@
-"""Removing all of a lease key, as an operator does if it cannot be read."""
+"""Discarding a lease key, as an operator does when it cannot be read."""
 
 import pytest
 

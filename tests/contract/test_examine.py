@@ -1,4 +1,4 @@
-"""examine: what a store finds out about itself."""
+"""examine: what a store reports about its own setup."""
 
 REACH = {"process": "process", "host": "host", "fleet": "machines"}
 

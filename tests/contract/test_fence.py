@@ -35,7 +35,7 @@ async def test_fences_of_a_semaphore_rise_in_the_order_of_the_grants(store: Stor
 
 
 async def test_a_fence_carries_the_stores_time(store: Store, clock: ManualClock):
-    """So that it grows even if the store has lost everything but its clock."""
+    """It then grows even if the store has lost everything but its clock."""
     for seconds in (0, 1.5, HOUR):
         clock.shift(seconds)
         lease = await take(store, "key", f"at-{seconds}", ttl=1)

@@ -1,4 +1,4 @@
-"""guard: what it accepts and refuses. What it protects is shown with tests/locks/test_guard.py."""
+"""guard: what it accepts and refuses. tests/locks/test_guard.py shows what it protects."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -13,13 +13,13 @@ from tenure.stores.contract import Store
 from tenure.stores.transaction import run_sync
 from tenure.testing import ManualClock
 from tests.contract.conftest import Place
-from tests.contract.gone import EVERY_WAY, Gone
+from tests.contract.ended_leases import EVERY_WAY, Gone
 from tests.contract.worlds import World
 
 
 @asynccontextmanager
 async def transaction(world: World) -> AsyncIterator[object]:
-    """Open a transaction of the user's own; None where the store has none to take part in."""
+    """Open a transaction of the user; None if the store has no transactions."""
     if world.family == "sqlite":
         db = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
         db.execute("BEGIN IMMEDIATE")

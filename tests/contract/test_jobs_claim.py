@@ -277,7 +277,7 @@ async def test_due_times_go_by_the_clock_of_the_store(real_world: World):
     assert due == sorted(due)
 
 
-# When the next one is due.
+# When the next job is due.
 
 
 async def test_a_claim_below_its_limit_reports_when_the_next_job_is_due(
@@ -408,7 +408,7 @@ async def test_resuming_a_queue_that_is_not_paused_is_harmless(store: Store):
     assert await claim_ids(store) == [id_of(1)]
 
 
-# The number of a claim.
+# Claim numbers.
 
 
 async def test_a_repeated_claim_returns_the_jobs_of_the_first(store: Store, clock: ManualClock):
@@ -518,7 +518,7 @@ async def test_an_id_that_joins_anew_begins_anew(store: Store):
     assert [job.id for job in answer.jobs] == [id_of(1)]
 
 
-# Who may claim.
+# Replicas that may claim.
 
 
 async def test_an_unknown_replica_gets_none_from_a_claim(store: Store):
@@ -626,7 +626,7 @@ async def test_a_claim_reports_when_the_next_job_is_due(store: Store, clock: Man
     clock.shift(5)
     assert await next_in() == ([], pytest.approx(15, abs=0.01))
     clock.shift(20)
-    # There is more than it asked for: it has to ask again at once.
+    # There are more jobs than its limit: it has to claim again at once.
     ids, after = await next_in(limit=1)
     assert (ids, after or 0) == ([second.id], 0)
     assert await next_in() == ([third.id], None)

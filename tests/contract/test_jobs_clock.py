@@ -1,4 +1,4 @@
-"""The clock of the store is set while jobs wait and run."""
+"""The clock of the store is set forward or back while jobs wait and run."""
 
 import pytest
 
@@ -27,13 +27,13 @@ HOUR = 3600.0
 
 
 async def beat(store: Store, replica: str = "ann", **details) -> Beat:
-    """Beat for a replica that is known."""
+    """Send a heartbeat of a replica that has joined."""
     [answer] = await store.jobs.beat([replica], **{"ttl": TTL, **details})
     assert answer is not None
     return answer
 
 
-# Beats tell how the clock goes by which replicas expire.
+# Beats report the clock by which replicas expire.
 
 
 async def test_beats_report_how_much_time_has_passed(store: Store, clock: ManualClock):
@@ -48,7 +48,7 @@ async def test_beats_report_how_much_time_has_passed(store: Store, clock: Manual
 
 
 async def test_a_step_that_ends_records_shows_in_the_beats(store: Store, clock: ManualClock):
-    """Where a step is not felt it ends none, and does not show."""
+    """A store that does not notice the step ends no record and does not report it."""
     await join(store, "ann", "ben")
     before = (await beat(store)).now
     clock.step(HOUR)
@@ -156,7 +156,7 @@ async def test_a_step_ahead_ends_no_attempt_of_a_replica_that_tells_its_lead(
     assert len(await recover(store, delays=AT_ONCE, grace=0)) == 1
 
 
-# The clock is set back: what need not wait for a time does not.
+# The clock is set back: jobs that need not wait for a time do not wait.
 
 
 async def test_a_job_that_was_due_at_once_still_is_after_a_step_back(
@@ -180,7 +180,7 @@ async def test_a_worker_that_joins_after_a_step_back_gets_jobs_that_were_due_bef
 async def test_delayed_jobs_do_not_hide_a_job_that_is_due_after_a_step_back(
     store: Store, clock: ManualClock
 ):
-    """They stand before it in the queue: due earlier, and not yet."""
+    """They are before it in the queue: due earlier, but not yet."""
     await join(store, "ann")
     clock.step(-HOUR)
     await insert(store, *(new(number, delay=600) for number in range(1, 30)))
@@ -217,7 +217,7 @@ async def test_a_job_handed_back_before_a_step_back_stays_due(
 
 
 async def test_a_job_handed_back_after_a_step_back_is_due(store: Store, clock: ManualClock):
-    """It keeps its due time, which is in the future by now."""
+    """It keeps its due time, which is now in the future."""
     (handed, lost, buried, left) = [
         await start_one(store, number, replica=replica)
         for number, replica in enumerate(["ann", "ben", "cid", "dan"], 1)
@@ -308,7 +308,7 @@ async def test_a_pause_begins_anew_only_once(store: Store, clock: ManualClock):
 
 
 async def test_beats_report_that_more_pauses_have_to_begin_anew(store: Store, clock: ManualClock):
-    """A beat takes a part of them: nobody else is served meanwhile."""
+    """A beat handles some of them at a time, because other calls wait meanwhile."""
     await join(store, "ann")
     for first in range(0, 2 * RESTARTS_MAX + 10, 200):
         numbers = range(first, min(first + 200, 2 * RESTARTS_MAX + 10))
@@ -340,7 +340,7 @@ async def test_a_delayed_job_that_is_requeued_is_due_after_a_step_back(
 
 
 async def test_a_pause_that_began_before_the_step_goes_on(store: Store, clock: ManualClock):
-    """The clock was set back behind nothing that this job knows of."""
+    """The clock was not set back behind anything that this job has recorded."""
     await join(store, "ann")
     await insert(store, new(1, delay=HOUR))
     clock.shift(HOUR / 2)
@@ -394,7 +394,7 @@ async def test_a_delayed_job_keeps_its_place_among_those_that_are_due(
 async def test_every_delayed_job_that_is_due_comes_by_its_priority(
     store: Store, clock: ManualClock
 ):
-    """However many there are, and few are asked for."""
+    """Also if there are many of them and the claim is small."""
     await join(store, "ann")
     await insert(store, *(new(number, delay=1, priority=9) for number in range(1, 20)))
     await insert(store, new(30, delay=2, priority=0), new(31, priority=5))
@@ -408,7 +408,7 @@ async def test_every_delayed_job_that_is_due_comes_by_its_priority(
 
 
 async def test_jobs_of_the_future_are_not_recent(store: Store, clock: ManualClock):
-    """Else whoever made them before a step back could make none for as long as the step."""
+    """Otherwise an owner at its limit before the step could submit nothing until it is over."""
     await insert(store, *(new(number, tags=("t",)) for number in range(3)))
     counted = await store.jobs.count_tagged("t", unfinished=10, recent=10, within=60)
     assert (counted.unfinished, counted.recent) == (3, 3)

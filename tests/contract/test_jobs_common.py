@@ -1,4 +1,4 @@
-"""What holds for all calls, for those about jobs."""
+"""What holds for all calls about jobs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -119,7 +119,7 @@ async def test_a_store_serves_many_callers_at_once(store: Store):
 @pytest.mark.parametrize("name", CALLS)
 async def test_cancelling_a_caller_does_not_break_the_store(store: Store, name: str):
     async def check() -> None:
-        """Whatever was done: a job can be inserted, claimed and settled."""
+        """After any cancelled call a job can be inserted, claimed and settled."""
         await store.jobs.cancel([id_of(1)])
         await leave(store, "ann")
         await prune_jobs(store)
@@ -142,7 +142,7 @@ async def test_the_effect_of_a_cancelled_call_is_decided_before_the_next_call(
         await leave(store, "ann")
 
     async def check() -> None:
-        # Lists are about everything, and wait for no call. These are about the job and the replica.
+        # Lists cover everything and wait for no call. These calls concern the job and the replica.
         await store.jobs.get([id_of(1)])
         await store.jobs.claim("ann", 0, ["default"], 1)
         before = await find_all(store), await store.jobs.replicas()
@@ -183,7 +183,7 @@ async def test_a_cancelled_insert_stores_all_its_jobs_or_none(store: Store):
 
 
 async def test_a_cancelled_claim_is_found_again_by_its_number(store: Store):
-    """Its caller never saw the answer; the repeat brings it, and nothing twice."""
+    """The caller never saw the answer. The repeat returns it, and claims nothing twice."""
     await join(store, "ann")
     await insert(store, new(1), new(2))
     last = 0

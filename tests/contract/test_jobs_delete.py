@@ -1,4 +1,4 @@
-"""Deleting jobs: what has finished goes with its key and its tags, the rest stays."""
+"""Deleting jobs: a finished job goes with its key and its tags; other jobs stay."""
 
 import pytest
 

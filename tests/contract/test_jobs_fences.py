@@ -82,7 +82,7 @@ async def test_a_fence_grows_with_every_claim_and_every_return(
         assert back.state == "waiting"
         assert back.fence >= max(job.fence + 1, clock.wall())
         last = back.fence
-        clock.shift(-min(step, 0))  # what is due again must be due by the clock
+        clock.shift(-min(step, 0))  # a job that is due again must be due by the clock
 
 
 @ways_back

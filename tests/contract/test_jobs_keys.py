@@ -29,7 +29,7 @@ KEY = Unique(key="key", digest="d", keep=60, with_job=True)
 
 
 async def is_taken(store: Store, number: int = 1) -> bool:
-    """Say whether a job has the key; leave it as it is, if not."""
+    """Return whether a job has the key, without taking it."""
     (answer,) = await store.jobs.insert([new(99, unique=Unique(key="key", digest="e"), delay=1000)])
     if answer.outcome == "created":
         await store.jobs.cancel([answer.id])

@@ -29,7 +29,7 @@ ODD_NAMES = ["it's", "{x}", "a b\n", "100%_*", "läuft 🌍", 'say "hi" \\', "x"
 
 
 async def numbers_of(store: Store, **filters) -> list[int]:
-    """Return the numbers of the jobs that fit."""
+    """Return the numbers of the jobs that match."""
     return [int(job.id[-12:], 16) for job in await find_all(store, **filters)]
 
 
@@ -208,7 +208,7 @@ async def test_a_page_keeps_its_limit_if_few_of_many_jobs_fit(store: Store):
     assert await numbers_of(store, task="wanted", limit=60) == list(range(BATCH_MAX - 1, 0, -2))
 
 
-# How queues stand.
+# Counts of queues.
 
 
 async def test_a_queue_without_jobs_is_not_counted(store: Store):

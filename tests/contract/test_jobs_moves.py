@@ -1,4 +1,4 @@
-"""Whatever is called in whatever order: jobs go only the ways of the table."""
+"""Random calls in random order: jobs change state only as the table of moves allows."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -109,13 +109,13 @@ def counted(before: JobRecord | None, after: JobRecord) -> dict[str, int]:
 
 
 def fits(move: Move, before: JobRecord | None, after: JobRecord) -> bool:
-    """Return whether a job may have made this move, and counts what it counts."""
+    """Return whether a job may have made this move, and its counts fit."""
     if (move.start, move.end) != (before and before.state, after.state):
         return False
     counts = counted(before, after)
     if move.call == "requeue":
         return (after.failures, after.losses, counts["attempt"]) == (0, 0, 0)
-    if move.call == "stop":  # counts what the return to waiting would have
+    if move.call == "stop":  # counts what a return to waiting would have counted
         return counts["attempt"] == 0 and counts["failures"] + counts["losses"] <= 1
     return counts == {name: int(name == move.counts) for name in COUNTERS}
 
@@ -134,7 +134,7 @@ def check(calls: set[str], before: JobRecord | None, after: JobRecord | None) ->
 
 
 def check_record(job: JobRecord) -> None:
-    """Check what holds for a job at any time."""
+    """Check the invariants of a job."""
     assert (job.state == "running") == bool(job.replica)
     assert (job.state in FINISHED) == bool(job.finished)
     assert not job.cancelling or job.state == "running"

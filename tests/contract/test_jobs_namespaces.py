@@ -116,7 +116,7 @@ async def test_a_namespace_never_sees_one_whose_name_starts_with_its_own(
 
 
 async def test_two_namespaces_share_nothing(world: World, clock: ManualClock):
-    """The same ids, queues, keys and replicas on both sides, and one side does everything."""
+    """Both sides have the same ids, queues, keys and replicas. Only one side changes anything."""
     here = await world.store()
     there = await world.store(f"{world.namespace}-other")
     for store in (here, there):

@@ -1,4 +1,4 @@
-"""What a look for orphans finds, and what may happen before they are settled."""
+"""What a look for orphaned jobs returns, and what can happen before they are settled."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -29,7 +29,7 @@ from tests.rig.endings import recover
 
 
 class SentTwice(FaultyStore):
-    """A store that gets each settlement twice, and answers the second one."""
+    """A store that gets each settlement twice and returns the second answer."""
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
         if call == "settle":

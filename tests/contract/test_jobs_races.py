@@ -75,7 +75,7 @@ async def test_no_job_is_claimed_twice(stores: list[Store]):
 async def test_every_job_is_done_once_though_attempts_fail_and_replicas_leave(
     stores: list[Store],
 ):
-    """Nobody stops before all is done, whatever comes back meanwhile."""
+    """No worker stops before all jobs are done, whatever comes back meanwhile."""
     await insert_many(stores[0], 100, retention=AGES)
     done: Counter[str] = Counter()
 
@@ -162,7 +162,7 @@ async def test_many_repeats_of_an_insert_are_one_job(stores: list[Store]):
 
 
 async def test_concurrent_batches_of_inserts_in_opposite_order_agree(stores: list[Store]):
-    """The same keys in every order: nobody may deadlock, and every key has one job."""
+    """The same keys in every order: no call may deadlock, and every key has one job."""
     chance = random.Random(7)
     for turn in range(SIZE.rounds // 4):
         keys = [f"{turn}-{number}" for number in range(8)]
@@ -226,7 +226,7 @@ async def test_either_the_settlement_or_the_recovery_wins(
             assert settled == "lost"
             assert [job.id for job in recovered] == [job.id]
             assert (after.state, after.losses, after.failures) == ("waiting", 1, 0)
-        await recover(stores[0], delays=[AGES], grace=0)  # the record of who settled itself
+        await recover(stores[0], delays=[AGES], grace=0)  # the replica's own settlement won
 
 
 async def test_many_recoveries_take_each_job_once(stores: list[Store], clock: ManualClock):
@@ -245,7 +245,7 @@ async def test_many_recoveries_take_each_job_once(stores: list[Store], clock: Ma
             return taken
 
         taken = await asyncio.gather(*(rescue(stores[n % 3], f"rescuer {n}") for n in range(6)))
-        # The last ones may have found nothing while others were still at work.
+        # The last recoveries may have found nothing while others were still in progress.
         clock.shift(RESERVED_FOR)
         rest = await rescue(stores[0], "last")
         ids = [id_ for batch in (*taken, rest) for id_ in batch]
@@ -272,7 +272,7 @@ async def test_either_the_beat_or_the_recovery_wins(stores: list[Store], clock: 
 
 
 async def test_either_the_claim_or_the_recovery_wins(stores: list[Store], clock: ManualClock):
-    """What a replica claims while it is declared dead is never left behind."""
+    """Jobs that a replica claims while it is declared dead are never left behind."""
     for turn in range(SIZE.rounds):
         replica = f"r{turn}"
         await join(stores[0], replica)
@@ -299,7 +299,7 @@ async def test_either_the_claim_or_the_recovery_wins(stores: list[Store], clock:
 
 
 async def test_a_replica_that_leaves_leaves_no_job_behind(stores: list[Store]):
-    """A claim beside a leave: the job runs nowhere, or on a record that is there."""
+    """A claim beside a leave: the job does not run, or runs on a record that exists."""
     for turn in range(SIZE.rounds):
         replica = f"r{turn}"
         await join(stores[0], replica)

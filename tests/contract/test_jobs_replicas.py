@@ -35,7 +35,7 @@ async def record_of(store: Store, replica: str = "ann") -> ReplicaRecord:
 
 
 async def beat(store: Store, replica: str = "ann", *, ttl: float = TTL) -> Beat:
-    """Beat, and be known."""
+    """Send a heartbeat that is accepted."""
     (answer,) = await store.jobs.beat([replica], ttl=ttl)
     assert answer is not None, f"the store does not know {replica!r}"
     return answer
@@ -235,7 +235,7 @@ async def test_cancels_come_in_bounded_portions(store: Store):
     assert set(first) | set(second) == set(by_id)
 
 
-# Whether somebody needs recovery.
+# Whether a replica needs recovery.
 
 
 async def test_a_beat_reports_an_expired_replica(store: Store, clock: ManualClock):
@@ -386,7 +386,7 @@ async def test_after_a_step_back_a_record_lives_no_longer_than_its_ttl(
 ):
     await start_one(store)
     clock.step(-HOUR)
-    await recover_all(store)  # whoever looks after the step
+    await recover_all(store)  # a replica that looks after the step
     assert (await record_of(store)).expires_in <= TTL
     clock.shift(TTL)
     assert [job.id for job in await recover_all(store)] == [id_of(1)]
@@ -413,7 +413,7 @@ async def test_a_step_forward_loses_at_most_what_a_beat_revives(store: Store, cl
 async def test_after_a_step_forward_the_answers_agree_with_each_other(
     store: Store, clock: ManualClock
 ):
-    """A step may end a record early, or not be felt; but all calls agree."""
+    """A step may end a record early or go unnoticed, but all calls agree."""
     job = await start_one(store)
     await join(store, "ben")
     clock.step(HOUR)

@@ -27,7 +27,7 @@ KEY = Unique(key="key", digest="d")
 
 
 async def bring_with_a_past(store: Store, clock: ManualClock, state: JobState) -> JobRecord:
-    """A finished job that has failed, was lost and has said something."""
+    """A finished job with failures, losses and progress."""
     job = await start_one(store, retention=100, payload=b"p", tags=("t",))
     await settle(store, job, "retry", error=b"why", history=b'{"first":1}\n')
     await claim(store)

@@ -1,4 +1,4 @@
-"""A finished job is kept as its outcome asks for, whichever call has ended it."""
+"""A finished job is kept for the retention of its outcome, whichever call ended it."""
 
 from collections.abc import Awaitable, Callable
 

@@ -260,7 +260,7 @@ async def test_of_two_outcomes_in_one_call_the_first_counts(store: Store, job: J
     assert (after.state, after.result, after.failures) == ("succeeded", b"good", 0)
 
 
-# What is lost.
+# Settlements that are lost.
 
 
 @pytest.mark.parametrize("outcome", ENDS)
@@ -322,7 +322,7 @@ async def test_a_cancelled_waiting_job_cannot_be_settled(store: Store, job: JobR
     assert await look(store) == before
 
 
-# Whatever the replica's state.
+# In every state of the replica.
 
 
 @pytest.mark.parametrize("outcome", ENDS)

@@ -1,4 +1,4 @@
-"""Counting the jobs of a tag, for who lets no more than so many in."""
+"""Counting the jobs of a tag, for callers that limit their number."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ async def test_a_job_is_recent_until_its_time_is_over(store: Store, clock: Manua
 
 
 async def test_the_age_of_a_job_does_not_depend_on_its_id(store: Store, clock: ManualClock):
-    """Ids are made by clocks of others."""
+    """Ids come from the clocks of other hosts."""
     await insert(store, new(9, tags=ANN))
     clock.shift(100)
     await insert(store, new(1, tags=ANN))

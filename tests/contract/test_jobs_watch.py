@@ -1,4 +1,4 @@
-"""Wake-ups about jobs, sent through one store object and heard on another."""
+"""Wake-ups about jobs, sent through one store object and received on another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -46,15 +46,15 @@ async def there(real_world: World) -> Store:
 
 
 async def wake_ups_have_arrived(here: Store, there: Store) -> None:
-    """Send one more wake-up and hear it: those sent before it have been heard by then."""
+    """Send one more wake-up and receive it: all earlier ones have then been received."""
     async with here.watch(("queue", "last call")) as last_call:
         await there.jobs.pause("last call", seconds=0)
         assert await last_call.wait(SOON)
 
 
 async def heard(here: Store, there: Store, topic: Topic, call: Callable[[], Awaitable[object]]):
-    """Return whether a call through `there` wakes who watches `topic` through `here`."""
-    await wake_ups_have_arrived(here, there)  # what came before is no answer
+    """Return whether a call through `there` wakes a watch of `topic` through `here`."""
+    await wake_ups_have_arrived(here, there)  # earlier wake-ups do not count
     async with here.watch(topic) as watch:
         await call()
         return await watch.wait(SOON)
@@ -66,7 +66,7 @@ async def expire(store: Store, replica: str = "ann") -> None:
     await asyncio.sleep(0.02)
 
 
-# A queue: something waits that is due, or will be soon.
+# A queue: a job waits that is due, or will be soon.
 
 
 async def test_an_insert_wakes_its_queue(here: Store, there: Store):
@@ -164,13 +164,13 @@ async def test_a_woken_worker_can_claim(here: Store, there: Store):
             assert await claim(here) == []
             await insert(there, new(number))
             assert await watch.wait(SOON)
-            while not (jobs := await claim(here)):  # woken for nothing
+            while not (jobs := await claim(here)):  # a spurious wake-up
                 assert await watch.wait(SOON)
         assert [job.id for job in jobs] == [id_of(number)]
 
 
 async def test_after_a_burst_of_inserts_no_worker_sleeps_while_jobs_wait(here: Store, there: Store):
-    """However wake-ups are bundled: after the last insert there is one more."""
+    """However wake-ups are bundled, one more follows the last insert."""
     await join(here, "ann")
     got: list[str] = []
 
@@ -283,7 +283,7 @@ async def test_a_cancel_of_a_running_job_wakes_its_replica(here: Store, there: S
         assert not await ben.wait(0)
 
 
-# What holds for all of them.
+# All topics.
 
 
 async def test_one_watch_may_be_for_topics_of_all_kinds(here: Store, there: Store):
@@ -330,7 +330,7 @@ async def test_wake_ups_come_while_the_clock_is_moved_by_hand(world: World, cloc
 
 
 async def test_one_among_very_many_changes_wakes(here: Store, there: Store):
-    """However a store saves messages: who waits for one of the jobs is woken."""
+    """However a store bundles messages, a watcher of one of the jobs is woken."""
     await join(there, "ann")
     await insert(there, *(new(number) for number in range(200)))
     jobs = await claim(there, limit=200)

@@ -33,7 +33,7 @@ async def test_a_deploy_back_from_five_to_three_admits_when_fewer_than_three_are
 
 
 async def test_never_more_live_than_the_smallest_limit_among_them_allows(store: Store):
-    """Whoever is admitted saw a limit for all that live; only a smaller newcomer waits longer."""
+    """A holder was admitted within its limit; only a newcomer with a smaller limit waits longer."""
     limits = [5, 3, 4, 2, 5, 1, 3, 5, 2, 4] * 3
     for number, limit in enumerate(limits):
         answer = await ask(store, "key", f"h{number}", limit=limit)
@@ -63,7 +63,7 @@ async def test_a_waiter_with_a_smaller_limit_is_not_overtaken(store: Store):
 
 
 async def test_a_small_limit_is_served_while_large_ones_keep_asking(store: Store):
-    """Holders leave in pairs and ask again at once; none of them may take a place meanwhile."""
+    """Holders leave in pairs and ask again at once; none of them may overtake the waiter."""
     leases = await fill(store, "key", {f"h{n}": 30.0 for n in range(10)}, limit=10)
     for pair in range(0, 8, 2):
         await be_refused(store, "key", "small", limit=3, waiting=100)
@@ -90,7 +90,7 @@ async def test_the_limit_of_a_waiter_applies_only_to_waiters_behind_it(store: St
 
 
 async def test_places_between_are_counted_with_the_smallest_limit_ahead(store: Store):
-    """Two of five live, and three wait: the limit of the second one binds the third."""
+    """Two of five places are held, three callers wait: the limit of the second binds the third."""
     leases = await fill(store, "key", dict.fromkeys("abcde", 30.0), limit=5)
     for holder, limit in {"first": 5, "small": 4, "last": 5}.items():
         await be_refused(store, "key", holder, limit=limit, waiting=100)

@@ -1,4 +1,4 @@
-"""The longest times that may be asked for, which every store must be able to count."""
+"""The longest times that a caller may request: every store must be able to count them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Keys, and namespaces, know nothing of each other: next to busy ones each answers as if alone.
+"""Keys and namespaces do not affect each other: next to busy ones each answers as if alone.
 
 What it answers alone is asked of a memory store, so this also shows that all stores agree.
 """
@@ -29,7 +29,7 @@ from tests.contract.worlds import World
 from tests.rig.endings import bury, leave, recover
 
 Step: TypeAlias = Callable[[Store, str], Awaitable[Any]] | float
-"""A call on a key, or seconds that pass."""
+"""A call on a key, or a number of seconds that pass."""
 
 AGES = 10**14  # microseconds: larger numbers are instants or fences
 
@@ -104,7 +104,7 @@ LEASES: list[Step] = [
 async def play(
     steps: Sequence[Step], places: Sequence[tuple[Store, str]], clock: ManualClock
 ) -> list[list[Any]]:
-    """Take each step in each place, one after the other; return the answers by place."""
+    """Take each step in each place in turn; return the answers by place."""
     began = clock.wall()
     answers: list[list[Any]] = [[] for _ in places]
     for step in steps:
@@ -138,7 +138,7 @@ def _since(began: int, key: str, answer: Any) -> Any:
 
 
 async def alone(steps: Sequence[Step], key: str) -> list[Any]:
-    """Return what a memory store answers that nothing else is on."""
+    """Return the answers of a memory store that holds nothing else."""
     clock = ManualClock()
     store = connect("memory://", namespace="alone", clock=clock)
     await store.open()
@@ -259,7 +259,7 @@ SECOND = 1_000_000
 
 
 def commits(name: str, number: int, *, others: Sequence[str] = (), **details: Any) -> Step:
-    """Commit what is given for a schedule as it stands now."""
+    """Commit these changes to a schedule as it is now."""
 
     async def step(store: Store, _: str) -> Any:
         records = (await store.schedules.read([name, *others])).records
@@ -274,7 +274,7 @@ def commits(name: str, number: int, *, others: Sequence[str] = (), **details: An
 
 
 def runs(name: str, number: int, seconds: int, **details: Any) -> Step:
-    """Have a run of a schedule, for a tick so many seconds after the beginning of time."""
+    """Commit a run of a schedule for a tick, in seconds after the start of the test's clock."""
     run = new(number, task="@sync", queue=TIMERS_QUEUE, schedule=name, retention=60.0)
     line = tick_line(f"ran {number}", first=seconds * SECOND)
     return commits(name, number, **{"run": run, "tick": line.first, "run_line": line, **details})

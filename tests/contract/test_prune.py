@@ -10,7 +10,7 @@ DAY = 86_400.0
 
 
 async def prune_leases(store: Store, *, idle: float, limit: int = 1000) -> int:
-    """Prune, though there are no jobs; return how many keys were forgotten."""
+    """Prune keys; return how many were forgotten."""
     pruned = await store.prune(idle=idle, limit=limit)
     assert pruned.jobs == 0
     return pruned.leases

@@ -1,4 +1,4 @@
-"""What is over is removed in slices, on every store."""
+"""Pruning removes jobs in slices, on every store."""
 
 from tenure.core.jobs.records import Pruned
 from tenure.runtime.pruning import prune

@@ -1,4 +1,4 @@
-"""Many callers in real time, and a witness beside the store that sees each of them hold."""
+"""Many callers in real time, and a counter beside the store that sees each of them hold."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from tests.rig.sizes import SIZE
 
 
 class Witness:
-    """Counts who is inside, without asking the store."""
+    """Counts the holders without asking the store."""
 
     def __init__(self) -> None:
         self.inside = 0
@@ -35,7 +35,7 @@ class Witness:
 
 
 async def acquire(store: Store, key: str, holder: str, *, limit: int, ttl: float = 30.0) -> Lease:
-    """Wait for a lease as a client does: in line, with a watch, looking again now and then."""
+    """Wait for a lease as a client does: in line, with a watch and occasional polls."""
     async with store.watch(("lease", holder)) as watch:
         while isinstance(
             answer := await ask(store, key, holder, limit=limit, ttl=ttl, waiting=5), Busy
@@ -86,7 +86,7 @@ async def test_never_more_than_the_limit_when_callers_retry_without_waiting_in_l
 
 
 async def test_never_more_than_the_limit_when_leases_run_out(real_world: World):
-    """Nobody releases. A holder trusts its lease for its ttl from when it sent the request."""
+    """No holder releases. A holder trusts its lease for its ttl from when it sent the request."""
     stores = [await real_world.store() for _ in range(3)]
     clock = real_world.clock
     trusted: list[tuple[float, float, int]] = []
@@ -186,7 +186,7 @@ async def test_fences_rise_while_idle_keys_are_removed_all_the_time(real_world: 
 
 
 async def test_concurrent_batches_in_opposite_order_do_not_block_each_other(real_world: World):
-    """The same keys in every order, from several store objects: nobody may deadlock."""
+    """The same keys in every order, from several store objects: no call may deadlock."""
     stores = [await real_world.store() for _ in range(3)]
     keys = [f"key-{number}" for number in range(10)]
     order = random.Random(7)

@@ -1,4 +1,4 @@
-"""Calls that are sent again after a lost reply: what they change, and what they answer.
+"""Calls that are repeated after a lost reply: what they change, and what they answer.
 
 The three lists are those of `tenure.stores.contract`. Repeats of a single call in many situations
 are tested beside the other tests of that call.
@@ -31,7 +31,7 @@ from tests.rig.endings import bury, leave, recover
 LONG = 1000.0
 
 
-# As the first time
+# Answered as the first time
 
 
 async def test_calls_for_locks_are_answered_as_before(store: Store):
@@ -83,7 +83,7 @@ async def test_only_the_last_settlement_of_a_job_is_recognised_as_repeated(store
     assert await look(store) == before
 
 
-# As things are now
+# Answered by the current state
 
 
 async def test_a_release_repeated_finds_nothing_to_end(store: Store):
@@ -141,7 +141,7 @@ async def test_a_repeated_prune_does_not_count_jobs_again(store: Store, clock: M
     assert answers == [Pruned(0, 1, False), Pruned(0, 0, False)]
 
 
-# Done once more
+# Carried out once more
 
 
 async def test_a_requeue_repeated_after_the_job_has_run_again_requeues_it_again(store: Store):

@@ -1,4 +1,4 @@
-"""Several commits in one call: each sees what those before it did, and none spoils another."""
+"""Several commits in one call: each sees the effects of earlier ones, and none affects another."""
 
 from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.schedules.records import Expected, Room, Write

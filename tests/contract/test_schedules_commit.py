@@ -1,4 +1,4 @@
-"""Commits: what they expect, what they write, and what they answer when they are sent again."""
+"""Commits: what they expect, what they write, and what they answer when they are repeated."""
 
 import pytest
 from msgspec.structs import replace
@@ -123,7 +123,7 @@ async def test_documents_may_be_large(store: Store):
     assert all(record.definition == definition for record in records)
 
 
-# What is expected.
+# Expectations.
 
 
 async def test_a_commit_that_expects_another_version_is_stale(store: Store, clock: ManualClock):
@@ -184,11 +184,11 @@ async def test_a_stale_commit_gets_every_version_that_differs(store: Store):
     }
 
 
-# The order of checks, and what is refused.
+# The order of checks, and refusals.
 
 
 async def refusals(store: Store, clock: ManualClock) -> dict[str, dict]:
-    """Return what makes a commit of `sync` be refused, in the order in which it is checked."""
+    """Return reasons to refuse a commit of `sync`, in the order in which they are checked."""
     await join(store, "expired")
     clock.shift(TTL)
     await join(store, "ann", ttl=1000)

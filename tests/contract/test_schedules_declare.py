@@ -1,4 +1,4 @@
-"""Declarations of schedules, how long a schedule has been silent, and what is listed."""
+"""Declarations of schedules, the silence of a schedule, and lists of schedules."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -86,7 +86,7 @@ async def test_a_young_declaration_is_left_as_it_is(store: Store, clock: ManualC
 
 
 async def test_a_declaration_of_the_future_is_made_anew(store: Store, clock: ManualClock):
-    """Else a schedule whose replicas are gone would count as declared for as long as the step."""
+    """Otherwise a schedule without replicas would count as declared for as long as the step."""
     await create(store)
     clock.step(-HOUR)
     assert (await store.schedules.declare([("sync", "ruler")])).lost == []
@@ -131,7 +131,7 @@ async def test_every_new_schedule_is_declared(store: Store, clock: ManualClock):
 
 
 def silent(of: Any, seconds: float, **details: Any) -> Commit:
-    """Return a commit that expects that nobody has declared the schedule for so long."""
+    """Return a commit that expects that no replica has declared the schedule for `seconds`."""
     expects = (as_expected(of, seconds),)
     return plan(of, **{"expects": expects, "writes": (Write("sync", "taken", "other"),), **details})
 
@@ -185,7 +185,7 @@ async def test_an_unknown_schedule_is_silent(store: Store):
 
 
 async def test_a_declaration_of_the_future_counts_as_one_of_now(store: Store, clock: ManualClock):
-    """It is written back, so that the silence begins now, and not after the step is made up for."""
+    """It is written back, so that the silence begins now, not when the clock has caught up."""
     record = await create(store)
     clock.step(-HOUR)
     assert (await send(store, silent(record, MINUTE))).outcome == "stale"
@@ -223,7 +223,7 @@ async def test_a_declaration_of_the_future_is_corrected_where_it_is_only_expecte
     assert await look_at(store) == record
 
 
-# What is listed.
+# Lists.
 
 
 async def test_schedules_are_listed_in_pages_by_the_bytes_of_their_names(

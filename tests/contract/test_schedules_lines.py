@@ -1,4 +1,4 @@
-"""The history of a schedule: lines that commits add, and lines that are joined."""
+"""The history of a schedule: lines that commits add, and lines that are merged."""
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ async def add(store: Store, *lines: TickLine, name: str = "sync") -> None:
 
 
 async def bodies(store: Store, name: str = "sync") -> list[str]:
-    """Return what the history says, newest first."""
+    """Return the bodies of the history lines, newest first."""
     return [line.body for line in await decisions(store, name)]
 
 
@@ -183,7 +183,7 @@ async def test_schedules_have_histories_of_their_own(store: Store):
 
 
 async def test_a_commit_leaves_the_lines_with_its_own_schedule(store: Store):
-    """Also if it writes others, of which one continues it."""
+    """Also if it writes other schedules, one of which continues it."""
     record = await create(store)
     await add(store, tick_line("old"))
     expects = (*plan(record).expects, *plan("successor").expects)

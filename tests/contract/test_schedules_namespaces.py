@@ -26,12 +26,12 @@ NAMES = ("sync", "idle", "old")
 
 
 async def everything(store: Store) -> list[Any]:
-    """Return what the store knows of the schedules."""
+    """Return all that the store has about the schedules."""
     return [await look_at_all(store), *[await decisions(store, name) for name in NAMES]]
 
 
 async def test_two_namespaces_share_no_schedules(world: World, clock: ManualClock):
-    """The same names on both sides, and one side does everything."""
+    """Both sides have the same names. Only one side changes anything."""
     here = await world.store()
     there = await world.store(f"{world.namespace}-other")
     zero = clock.wall()

@@ -1,4 +1,4 @@
-"""Commits of many callers at once: exactly one of a version wins, and rooms are exact."""
+"""Concurrent commits: exactly one per version wins, and rooms are exact."""
 
 import asyncio
 import random
@@ -41,7 +41,7 @@ LONG = 100_000.0
 
 @pytest.fixture
 async def stores(world: World) -> AsyncIterator[list[Store]]:
-    """Two stores that were opened on their own, and a clone of one of them."""
+    """Two stores that were opened separately, and a clone of one of them."""
     first, second = await world.store(), await world.store()
     clone = first.clone()
     await clone.open("skip")
@@ -51,7 +51,7 @@ async def stores(world: World) -> AsyncIterator[list[Store]]:
 
 
 async def send_all(stores: Sequence[Store], commits: Sequence[Commit]) -> list[Committed]:
-    """Send commits at the same time, through all stores in turn."""
+    """Send commits concurrently, spread over all stores."""
     calls = [send(stores[number % len(stores)], commit) for number, commit in enumerate(commits)]
     return await asyncio.gather(*calls)
 
@@ -120,7 +120,7 @@ async def test_of_many_repeats_of_one_commit_one_makes_the_run(stores: list[Stor
 async def test_renames_in_opposite_directions_are_carried_out_one_after_the_other(
     stores: list[Store],
 ):
-    """They write the same two schedules, in another order: none waits for ever, one is stale."""
+    """They write the same two schedules in opposite order: none waits forever, one is stale."""
     pair = [await create(stores[0], name) for name in ("a", "b")]
     for _ in range(SIZE.rounds):
         commits = [
@@ -260,13 +260,13 @@ async def test_names_that_expect_each_others_silence_do_not_block_each_other(
             for mine, other in orders
         ]
         assert outcomes(await send_all(stores, commits)) == {"stale": 6}
-        # In the crowd a store may leave it to the next commit.
+        # Under contention a store may leave it to the next commit.
         assert outcomes([await send(stores[0], commit) for commit in commits[:2]]) == {"stale": 2}
         records = (await stores[1].schedules.read()).records
         assert [record.declared for record in records] == [clock.wall()] * 2
 
 
-# Callers that are cancelled.
+# Cancelled callers.
 
 
 async def test_the_effect_of_a_cancelled_commit_is_decided_before_the_next_call(store: Store):
@@ -275,7 +275,7 @@ async def test_the_effect_of_a_cancelled_commit_is_decided_before_the_next_call(
         return store.schedules.commit([plan_run("sync", writes=writes, job={"retention": 0.0})])
 
     async def check() -> None:
-        # Lists are about everything, and wait for no call. This is about the schedule.
+        # Lists cover everything and wait for no call. This call concerns the schedule.
         there = (await store.schedules.read(["sync"])).records
         before = await everything(store)
         for _ in range(3):

@@ -23,7 +23,7 @@ from tests.contract.schedule_calls import (
 
 
 async def rename(store: Store, *names: str) -> Registered:
-    """Plant a schedule under the last of these names, as the successor of the others."""
+    """Register a schedule under the last of these names, as the successor of the others."""
     *former, name = names
     (registered,) = await plant_all(store, [registration(name, renamed_from=tuple(former))])
     return registered
@@ -63,7 +63,7 @@ async def test_a_rename_that_is_taken_back_goes_on_as_well(store: Store, clock: 
     assert back.revision > 0
     assert (back.cursor, back.last_run) == ((await look_at(store, "new")).cursor,) * 2
     assert (await look_at(store, "old")).successor == ""
-    # Somebody who was asleep meanwhile and still goes by the new name.
+    # A replica that was asleep meanwhile and still uses the new name.
     asleep = Registered(ruler=stale.ruler, revision=stale.revision, cursor=back.cursor, now=0)
     assert (await advance(store, move(asleep, clock.wall(), name="new"))).outcome == "passed"
     assert (await register(store, "new")).revision == 0
@@ -173,7 +173,7 @@ async def test_a_name_that_another_one_has_taken_stays_with_it(store: Store, clo
     await plant_all(store, [first])
     clock.shift(5)
     await run(store, clock.wall(), name="first")
-    # A new one means whoever goes by the old name now.
+    # A new successor refers to the schedule that has the old name now.
     (second,) = await plant_all(
         store, [registration("second", calendar="hourly", renamed_from=("old",))]
     )
@@ -200,7 +200,7 @@ async def test_undecided_ticks_survive_renames(store: Store, clock: ManualClock)
     (third,) = await plant_all(store, [registration("c", b"daily", renamed_from=("b", "a"))])
     assert third.cursor == decided
     clock.shift(5)
-    # Back under a name that had another calendar in its time.
+    # Back under a name that had another calendar then.
     (again,) = await plant_all(store, [registration("a", b"daily", renamed_from=("c",))])
     assert again.cursor == decided
 
@@ -223,7 +223,7 @@ async def test_a_name_that_was_left_out_takes_over_from_the_last_one(
     await rename(store, "first", "second", "third")
     clock.shift(5)
     await run(store, clock.wall(), name="third")
-    # Back to a release that was never there: it knows nothing of the third name.
+    # A release that was never deployed before: it knows nothing of the third name.
     second = await rename(store, "first", "second")
     assert (second.cursor, second.last_run) == (clock.wall(),) * 2
     assert (await tick(store, clock.wall() + 1, name="third")).outcome == "passed"

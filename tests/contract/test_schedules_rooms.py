@@ -1,4 +1,4 @@
-"""Runs that commits make: how they begin, their fences, and how many of them there may be."""
+"""Runs that commits create: how they begin, their fences, and their limits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What replicas decide about schedules by news that are out of date, or whose reply was lost."""
+"""What replicas decide about schedules from outdated knowledge or after a lost reply."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ from tests.contract.test_schedules_rename import rename
 
 
 class Doubled(Meddled):
-    """Sends each commit twice, as a driver does that has lost the first reply."""
+    """Sends each commit twice, as a driver does after a lost reply."""
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
         if call == "commit":
@@ -57,7 +57,7 @@ class ShortPages(Meddled):
 
 @pytest.fixture
 def meddled(store: Store) -> Meddled:
-    """The store as another replica reaches it, in whose calls the test meddles."""
+    """The store of another replica, whose calls the test can disturb."""
     return Meddled(store)
 
 
@@ -67,7 +67,7 @@ def other(meddled: Meddled) -> Scheduling:
     return Scheduling(meddled)
 
 
-# What changes between a look and the commit that follows it.
+# Changes between a read and the commit that follows it.
 
 
 async def test_an_older_definition_yields_to_a_declaration_of_the_last_moment(
@@ -158,11 +158,11 @@ async def test_a_pause_that_begins_at_the_last_moment_counts(
     assert (answer.outcome, answer.reason) == ("skipped", "paused")
 
 
-# What a replica knows of a schedule.
+# Knowledge of a replica.
 
 
 async def test_an_older_definition_moves_no_cursor(store: Store, clock: ManualClock):
-    """Not even one with the same ticks, from where the newer one goes on."""
+    """Not even with the same ticks as the newer one."""
     (before,) = await plant_all(store, [registration(definition=b"first", calendar="daily")])
     clock.shift(5)
     (after,) = await plant_all(store, [registration(definition=b"second", calendar="daily")])
@@ -215,7 +215,7 @@ async def test_a_replicas_own_tick_makes_nothing_stale(store: Store, clock: Manu
     assert (await look_at_record(store)).version == before.version
 
 
-# Replies that were lost.
+# Lost replies.
 
 
 @pytest.mark.parametrize("limit", [None, bound(1)])
@@ -292,7 +292,7 @@ async def test_a_tick_is_held_until_the_runs_before_it_are_cancelled(
 async def test_a_name_that_was_forgotten_runs_none_of_its_ticks_again(
     store: Store, clock: ManualClock
 ):
-    """Its former name is still there, with the cursor of that time."""
+    """Its former name still exists, with its old cursor."""
     await register(store, "old")
     await rename(store, "old", "new")
     clock.shift(5)

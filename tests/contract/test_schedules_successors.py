@@ -1,4 +1,4 @@
-"""Who has what a name had, after several renames."""
+"""Which schedule takes over from a name after several renames."""
 
 from tenure.core.schedules.documents import DECLARED_FOR
 from tenure.stores.contract import Store
@@ -18,7 +18,7 @@ async def test_a_name_goes_on_now_if_the_last_of_its_successors_was_forgotten(
     clock.shift(DECLARED_FOR)
     assert await forget(store, idle=DECLARED_FOR) == 1
     back = await register(store, "a")
-    # Where the second one was does not count: the third has decided about ticks after that.
+    # The cursor of the second does not count: the third has decided about later ticks.
     assert back.cursor == clock.wall() > (await look_at(store, "b")).cursor
     assert (await look_at(store, "b")).successor == "a"
 

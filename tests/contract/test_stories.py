@@ -1,4 +1,4 @@
-"""Long stories of one namespace that hold everything at once: all stores tell them alike."""
+"""Long sequences of calls on one namespace that use everything: all stores answer them alike."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.contract.worlds import World
 
 
 def all_of(*steps: Any) -> Step:
-    """Take several steps as one."""
+    """Combine several steps into one."""
 
     async def step(store: Store, key: str) -> Any:
         return [await each(store, key) for each in steps]
@@ -159,7 +159,7 @@ def ids(*numbers: int) -> list[str]:
 
 
 def claims_again(replica: str, number: int) -> Step:
-    """Repeat a claim; the order of what it got then is not promised."""
+    """Repeat a claim; the order of its jobs is not promised."""
 
     async def step(store: Store, _: str) -> Any:
         answer = await store.jobs.claim(replica, number, ["low", "default"], 3)

@@ -1,4 +1,4 @@
-"""No store may miss a part of the contract, and no part may miss a store."""
+"""Every part of the contract is tested on every store."""
 
 import ast
 import os

@@ -94,7 +94,7 @@ async def test_a_lease_that_was_seen_to_end_stays_ended_over_a_step_back(
 async def test_after_a_step_forward_the_answers_agree_with_each_other(
     place: Place, clock: ManualClock
 ):
-    """A step may end leases early, or not be felt; but all calls agree, and fences rise."""
+    """A step may end leases early or go unnoticed, but all calls agree, and fences rise."""
     ann = await place.take("ann", ttl=30)
     clock.step(HOUR)
     answer = await place.ask("ben", ttl=30)
@@ -127,6 +127,6 @@ async def test_after_a_step_forward_and_back_the_store_still_works(
 
 
 async def look(store: Store) -> None:
-    """Look: whoever is there has at most its ttl left."""
+    """Look: every lease has at most its ttl left."""
     await store.leases.acquire("key", holder="look", limit=1, ttl=MOMENT, meta={})
     assert all(lease.expires_in <= lease.ttl for lease in await store.leases.find())

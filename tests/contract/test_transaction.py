@@ -1,4 +1,4 @@
-"""within: what takes part in a user's own transaction, and where there is none to take part in.
+"""within: calls that take part in a user's transaction, and stores without transactions.
 
 All kinds of connections, and what users see of it, are in tests/jobs/transactions.
 """
@@ -20,7 +20,7 @@ from tests.rig.endings import bury, recover, settlement
 
 @asynccontextmanager
 async def connected(world: World) -> AsyncIterator[object]:
-    """Open a connection of the user's own; None where the store has no use for any."""
+    """Open a connection of the user; None if the store cannot use one."""
     if world.family == "sqlite":
         db = sqlite3.connect(world.url.removeprefix("sqlite:///"), isolation_level=None)
         yield db
@@ -35,7 +35,7 @@ async def connected(world: World) -> AsyncIterator[object]:
 
 @asynccontextmanager
 async def taking_part(store: Store, world: World) -> AsyncIterator[UserTransaction | None]:
-    """Take part in a transaction; None where the store says that it has none."""
+    """Take part in a transaction; None if the store reports that it has none."""
     async with connected(world) as connection:
         assert store.traits.transactional == (connection is not None)
         if connection is None:
@@ -110,7 +110,7 @@ async def test_an_attempt_ends_only_with_the_commit(store: Store, world: World):
         await own.commit()
         ended = await calls.look(store)
         assert (ended.state, ended.result, ended.history) == ("succeeded", b"1", b"{}\n")
-        # What has ended so is no longer running: its writes must not be made twice.
+        # An attempt that has ended like this is over: its writes must not be made twice.
         await own.begin(on_loop=True)
         assert not await own.hold(job.id, job.fence)
         assert await own.settle(end) == "repeated"
@@ -162,7 +162,7 @@ async def test_one_namespace_never_sees_another(store: Store, world: World):
 
 
 async def test_a_job_that_is_held_does_not_keep_its_neighbours(store: Store, world: World):
-    """On SQLite everybody waits for the user's commit; elsewhere nobody holds anything."""
+    """On SQLite every call waits for the user's commit; other stores hold nothing."""
     if world.family != "postgres":
         return
     held, *others = await calls.start(store, *(calls.new(n) for n in range(1, 5)))

@@ -203,7 +203,7 @@ async def test_a_waiters_life_outlasts_the_lease_it_waits_for(place: Place, cloc
     await place.take("ben")
 
 
-# Retry_in: the end of the lease whose place the caller would get.
+# retry_in: the end of the lease whose place the caller would get.
 
 
 async def test_a_waiter_waits_for_the_lease_that_the_waiters_ahead_leave_to_it(store: Store):
@@ -212,7 +212,7 @@ async def test_a_waiter_waits_for_the_lease_that_the_waiters_ahead_leave_to_it(s
         await be_refused(store, "key", holder, limit=3, waiting=100)
         for holder in ("ben", "cid", "dee", "eve", "fay")
     ]
-    # The fourth and fifth get no lease's end of their own; the last one is the best guess.
+    # No lease ends for the fourth and fifth waiter; the end of the last one is the best guess.
     assert [answer.retry_in for answer in answers] == pytest.approx([10, 20, 30, 30, 30])
     assert [answer.ahead for answer in answers] == [0, 1, 2, 3, 4]
     again = await be_refused(store, "key", "cid", limit=3, waiting=100)
@@ -246,7 +246,7 @@ async def test_free_places_count_in_the_reported_wait(store: Store):
 
 async def test_the_smallest_limit_counts_in_the_reported_wait(store: Store):
     await fill(store, "key", {"a": 10, "b": 20, "c": 30}, limit=3)
-    # Of a limit of 2 there is a place when only one of the three is left.
+    # With limit 2 there is a place when only one of the three is left.
     assert (await be_refused(store, "key", "ben", limit=2)).retry_in == pytest.approx(20)
     assert (await be_refused(store, "key", "ben", limit=1)).retry_in == pytest.approx(30)
     assert (await be_refused(store, "key", "ben", limit=9)).retry_in == pytest.approx(10)

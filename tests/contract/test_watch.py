@@ -27,7 +27,7 @@ async def there(real_world: World) -> Store:
 
 
 async def wake_ups_have_arrived(here: Store, there: Store) -> None:
-    """Send one more wake-up and hear it: those sent before it have been heard by then."""
+    """Send one more wake-up and receive it: all earlier ones have then been received."""
     lease = await take(there, "last call", "caller")
     await be_refused(here, "last call", "listener", waiting=60)
     async with here.watch(of("listener")) as last_call:

@@ -36,7 +36,7 @@ LEASE_SUITE = frozenset(
         "watch",
     )
 )
-"""What a store for locks alone has to pass: tests that need neither jobs nor schedules."""
+"""The tests that a store for locks alone has to pass: they need neither jobs nor schedules."""
 
 MakeStore = Callable[..., Store]
 
@@ -55,7 +55,7 @@ class World:
         self._opened = AsyncExitStack()
 
     def unopened(self, namespace: str | None = None) -> Store:
-        """Return one more store object; whoever opens it closes it."""
+        """Return one more store object; the caller opens and closes it."""
         return self._make(self.url, namespace=namespace or self.namespace, clock=self.clock)
 
     async def store(self, namespace: str | None = None) -> Store:
@@ -89,7 +89,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make `-m 'not realtime'` known."""
+    """Register the marker of `-m 'not realtime'`."""
     config.addinivalue_line("markers", "realtime: runs on the clock of the store (real_world)")
 
 
@@ -104,7 +104,7 @@ _PLANNED = pytest.StashKey[dict[str, set[str]]]()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests in real time, and note what was planned before anything is deselected."""
+    """Mark tests in real time, and record the plan before tests are deselected."""
     if config.getoption("--lease-store"):
         others = [item for item in items if item.path.name not in LEASE_SUITE]
         items[:] = [item for item in items if item not in others]
@@ -127,7 +127,7 @@ def planned_tests(config: pytest.Config) -> dict[str, set[str]]:
 
 
 def chosen_families(config: pytest.Config) -> list[str]:
-    """Return what `--stores` names, or the store that `--lease-store` does."""
+    """Return the stores of `--stores`, or the store of `--lease-store`."""
     if config.getoption("--lease-store"):
         return [YOURS]
     chosen = [name.strip() for name in config.getoption("--stores").split(",")]
@@ -153,7 +153,7 @@ def world_url(request: pytest.FixtureRequest, family: str, namespace: str, tmp_p
 
 @pytest.fixture
 def make_store(pytestconfig: pytest.Config) -> MakeStore:
-    """What makes a store object out of a URL."""
+    """The function that creates a store object from a URL."""
     named = pytestconfig.getoption("--lease-store")
     if not named:
         return connect
@@ -190,7 +190,7 @@ async def real_world(
 async def blank_world(
     family: str, blank_url: str, namespace: str, clock: ManualClock, make_store: MakeStore
 ) -> AsyncIterator[World]:
-    """A world that no store has ever been opened on, so its format is not there yet."""
+    """A world on which no store was ever opened, so that its format does not exist yet."""
     async with _closing(World(family, blank_url, namespace, clock, make_store)) as world:
         yield world
 
@@ -199,7 +199,7 @@ async def blank_world(
 def blank_url(
     request: pytest.FixtureRequest, family: str, world_url: str, namespace: str
 ) -> Iterator[str]:
-    """Where no store has been yet, for who may migrate.
+    """A URL on which no store was ever opened, with the right to migrate.
 
     Only PostgreSQL keeps something outside the namespace.
     """
@@ -228,7 +228,7 @@ async def store(world: World) -> Store:
 
 @asynccontextmanager
 async def _closing(world: World) -> AsyncIterator[World]:
-    """Close the world after the test, and fail if anything was complained about meanwhile."""
+    """Close the world after the test; fail if the event loop has reported an error meanwhile."""
     noise: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     try:
