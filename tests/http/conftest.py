@@ -1,4 +1,4 @@
-"""Replicas of one service: on memory for what the faces promise, on every store for the rest."""
+"""Replicas of one service: on memory to test the routes, on every store for the rest."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -24,13 +24,13 @@ Replica = Callable[..., Awaitable[Service]]
 
 @pytest.fixture(params=FACES)
 def face(request: pytest.FixtureRequest) -> Face:
-    """How the routes are served."""
+    """The framework that serves the routes."""
     return request.param
 
 
 @pytest.fixture
 def faults() -> Faults:
-    """What goes wrong between the replicas and their store."""
+    """The faults between the replicas and their store."""
     return Faults()
 
 
@@ -86,12 +86,12 @@ def _opener(
 
 @pytest.fixture
 async def service(replica: Replica) -> Service:
-    """A replica on memory that works."""
+    """A replica on memory with a worker."""
     return await replica()
 
 
 @pytest.fixture
 async def ann(service: Service, face: Face) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of `service`, by either face."""
+    """A client of `service`, through either framework."""
     async with client_of(service.face(face), timeout=20) as client:
         yield client

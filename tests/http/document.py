@@ -1,6 +1,6 @@
 """The OpenAPI document of a service with endpoints of every kind; `document.json` is its text.
 
-Write it anew after a change, and read the difference:
+Write it again after a change, and read the difference:
     python -m tests.http.document > tests/http/document.json
 """
 
@@ -42,7 +42,7 @@ def _problem_of(document: dict[str, Any]) -> Any:
 
 
 def _shortened(part: Any, problem: Any) -> Any:
-    """Return a part of the document with the schema of problems named, not repeated."""
+    """Return a part of the document that names the schema of problems instead of repeating it."""
     if part == problem:
         return "problem"
     if isinstance(part, dict):

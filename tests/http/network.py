@@ -1,4 +1,4 @@
-"""A network between a client and its server on which things go wrong, one after the other."""
+"""A network between a client and its server, with a planned mishap for each request."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from tenure.core.clock import SystemClock
 
 
 class HurriedClock(SystemClock):
-    """Real time, except that whoever sleeps has slept at once."""
+    """Real time, but sleeping takes no time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,13 +28,13 @@ class HurriedClock(SystemClock):
 
 
 class Mishap:
-    """What happens to one request. This is the one that happens to most: nothing."""
+    """What happens to one request. The base class does nothing to it."""
 
     def instead(self, request: httpx2.Request) -> httpx2.Response | None:
-        """Answer in place of the server, or raise: then it has never seen the request."""
+        """Answer in place of the server, or raise; the server then never sees the request."""
 
     def afterwards(self, response: httpx2.Response) -> httpx2.Response:
-        """Return what arrives of an answer, or raise: then the request has had its effect."""
+        """Return what arrives of an answer, or raise; the request has had its effect."""
         return response
 
 
@@ -49,7 +49,7 @@ class ReplyLost(Mishap):
 
 
 class Answered(Mishap):
-    """By somebody in between."""
+    """Removed by a proxy."""
 
     def __init__(self, status: int, headers: dict[str, str] | None = None, body: bytes = b""):
         self._status, self._headers, self._body = status, headers or {}, body
@@ -87,7 +87,7 @@ class Cut(Mishap):
 
 
 class Passing(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A stream on top of another."""
+    """A stream that wraps another one."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -119,7 +119,7 @@ class DoubledStream(Passing):
 
 
 class HeldOpen(Mishap):
-    """Somebody in between keeps the connection open when the server has closed it."""
+    """A proxy keeps the connection open after the server has closed it."""
 
     def afterwards(self, response):
         stream = HeldStream(response.stream)
@@ -144,7 +144,7 @@ class CutStream(Passing):
         self._left, self._cleanly = after, cleanly
 
     def _cut(self, part: bytes) -> bytes:
-        """Return what still comes through of a part; nothing when it is over."""
+        """Return the bytes of a part that come through; none after the end."""
         if self._left == 0:
             return b"" if self._cleanly else part[: len(part) // 2]
         self._left -= 1
@@ -172,7 +172,7 @@ class CutStream(Passing):
 
 
 class Trickled(Mishap):
-    """An answer that never ends, though there is always a bit more of it."""
+    """An answer that never ends and always sends a bit more."""
 
     def instead(self, request):
         return httpx2.Response(200, stream=EndlessStream())
@@ -195,7 +195,7 @@ class Network(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def __init__(self, *mishaps: Mishap):
         self._mishaps = list(mishaps)
-        # Reading the certificates of the world takes longer than most of these tests.
+        # Loading the root certificates takes longer than most of these tests.
         self._sync = httpx2.HTTPTransport(verify=False)
         self._async = httpx2.AsyncHTTPTransport(verify=False)
         self.sent: list[httpx2.Request] = []
@@ -204,7 +204,7 @@ class Network(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self._mishaps += mishaps
 
     def _begin(self, request: httpx2.Request) -> tuple[Mishap, httpx2.Response | None]:
-        # A copy of what was sent, as a mishap may change what the server gets to see.
+        # A copy of the request, because a mishap may change it for the server.
         self.sent.append(
             httpx2.Request(
                 request.method,

@@ -1,4 +1,4 @@
-"""A real server in a thread, with jobs that end when a test says so."""
+"""A real server in a thread, with jobs that a test controls by gates."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.rig.waiting import wait_until
 
 @dataclass
 class ReportRequest:
-    """What a test asks of a job."""
+    """What a job of a test does."""
 
     steps: int = 0
     gate: str = ""
@@ -41,7 +41,7 @@ class Server:
         async def build(body: ReportRequest, job: JobContext) -> dict[str, str] | None:
             for step in range(body.steps):
                 await self._passes(body.gate, step)
-                # What is a line's end to Python's strings is none to JSON or server-sent events.
+                # splitlines() treats U+2028 as a line end; JSON and server-sent events do not.
                 job.progress((step + 1) / (body.steps + 1), f"step\u2028{step}")
             await self._passes(body.gate, body.steps)
             if body.problem:

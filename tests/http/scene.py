@@ -1,4 +1,4 @@
-"""A router on a memory store in virtual time, and a worker that does what a test says."""
+"""A router on a memory store in virtual time, with a test in the place of the worker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from tests.rig.endings import settlement
 
 
 class Scene:
-    """One router on a memory store, and a worker that does what a test says."""
+    """One router on a memory store; the test claims, notes and settles jobs."""
 
     def __init__(self, clock: ManualClock, faults: Faults, **options: Any) -> None:
         self.clock = clock
@@ -52,7 +52,7 @@ class Scene:
         assert await self.store.jobs.settle([done]) == ["settled"]
 
     def make_deaf(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have no wake-up arrive any more."""
+        """Drop all wake-ups from now on."""
 
         class Bell:
             async def wait(_, seconds: float) -> None:  # noqa: N805 - the scene is self

@@ -1,4 +1,4 @@
-"""The service that these tests ask: slow reports behind every kind of route, as either face."""
+"""The service under test: slow reports behind every kind of route, on both frameworks."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Report(BaseModel):
 
 
 def user(request: Request) -> str:
-    """Say who asks, as a dependency of FastAPI's and as a function of the request."""
+    """Return the user, as a FastAPI dependency and as a function of the request."""
     name = request.headers.get("x-user")
     if not name:
         raise HTTPException(401, "Who are you?")
@@ -41,7 +41,7 @@ def user(request: Request) -> str:
 
 @dataclass
 class Stage:
-    """What the handlers of all replicas have seen, and what they wait for."""
+    """What the handlers of all replicas record, and the events they wait for."""
 
     ran: list[str] = field(default_factory=list)
     go: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +80,7 @@ def as_face(router: AsyncRouter, kind: Face) -> Any:
 
 
 async def stored(app: Tenure) -> list[str]:
-    """Return the ids of all jobs, whoever they belong to."""
+    """Return the ids of the jobs of all owners."""
     return [job.id for job in await app.jobs(limit=200)]
 
 
@@ -95,7 +95,7 @@ def _declare_plain(reports: AsyncRouter, stage: Stage) -> None:
 
     @reports.post("/slow")
     async def slow(job: JobContext, steps: int = 0) -> str:
-        """Say how far it is, and end when it is let go."""
+        """Report progress, and end when the stage lets it."""
         stage.ran.append(job.id)
         for step in range(steps):
             if stage.go.is_set():

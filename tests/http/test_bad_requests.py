@@ -16,7 +16,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 async def service(replica: Replica) -> Service:
-    """A replica whose jobs stay where they are."""
+    """A replica without a worker, so that jobs stay as they are."""
     return await replica(works=False)
 
 
@@ -108,7 +108,7 @@ async def test_an_invalid_field_is_named_without_quoting_its_value(ann: httpx2.A
 
 
 async def test_a_large_body_is_refused_before_it_is_read(service: Service, face: Face):
-    """By what it says of itself; or, if it says nothing, as soon as there is too much."""
+    """By its Content-Length; or, without one, as soon as too much has arrived."""
     chunk = b"x" * 65_536
     headers = [(b"x-user", b"ann"), (b"content-type", b"application/json")]
     announced = [*headers, (b"content-length", b"10485760")]
@@ -144,7 +144,7 @@ async def test_ten_megabytes_are_refused_over_the_wire(service: Service, face: F
                 try:
                     answer = await client.post("/reports", content=content, headers=JSON)
                 except httpx2.WriteError:
-                    continue  # it was refused while this was still talking
+                    continue  # the server refused it while the client was still sending
                 assert_problem(answer, 413, "body-too-large")
     assert await stored(service.app) == []
 

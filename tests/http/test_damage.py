@@ -1,4 +1,4 @@
-"""Jobs whose records are damaged, and stores that are full: what clients are told, and what not."""
+"""Damaged job records and full stores: what clients see, and what they must not see."""
 
 import httpx2
 import pytest
@@ -31,7 +31,7 @@ def check_unreadable(answer: httpx2.Response) -> None:
     problem = answer.json()
     assert problem["type"] == UNREADABLE
     assert problem["title"] == "The job cannot be read"
-    # Nothing of where it is or what is wrong with it.
+    # No hint at the place or the kind of the damage.
     for word in ("tenure_", "job:", "record", "attempt", "tenure jobs", "localhost", HIDDEN):
         assert word not in answer.text.replace(UNREADABLE, "")
 
@@ -52,7 +52,7 @@ async def test_a_damaged_job_is_not_unknown(real_replica: Replica, hand: Hand, i
         check_unreadable(waited)
         again = await client.post("/reports", json={"month": 3}, headers=KEY)
         check_unreadable(again)
-        # Others are not concerned.
+        # Other jobs are not affected.
         assert (await client.get("/reports/jobs", headers=ANN)).json()["jobs"] == []
         other = (await client.post("/reports", json={"month": 4}, headers=ANN)).json()
         assert (await client.get(other["links"]["job"], headers=ANN)).status_code == 200
@@ -64,7 +64,7 @@ async def test_a_damaged_job_is_not_unknown(real_replica: Replica, hand: Hand, i
 
 
 async def come_across(store: Store) -> None:
-    """Set aside what cannot be read, as a worker does."""
+    """Quarantine unreadable records, as a worker does."""
     await store.jobs.beat(["ben"], ttl=600, meta={})
     await store.jobs.claim("ben", 1, ["default"], 9)
 

@@ -1,4 +1,4 @@
-"""Mistakes in declarations of routers and endpoints, and what is said about them."""
+"""Mistakes in declarations of routers and endpoints, and their error messages."""
 
 import pytest
 from fastapi import FastAPI

@@ -1,4 +1,4 @@
-"""The OpenAPI document, word for word: clients are made of it."""
+"""The OpenAPI document, word for word, because clients are generated from it."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.http.document import make_document
 
 
 def test_the_openapi_document_has_not_changed():
-    """See `document.py` for how to write it anew."""
+    """See `document.py` for how to write the expected text again."""
     text = (Path(__file__).parent / "document.json").read_text(encoding="utf-8")
     assert make_document() == json.loads(text)
 

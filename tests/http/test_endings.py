@@ -1,4 +1,4 @@
-"""Each way a job can end, as its client reads it; and that an end is the end."""
+"""Each way a job can end, as its client reads it, and that an end is final."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ PROBLEM = "application/problem+json"
 
 
 async def ended(client: httpx2.AsyncClient, path: str, **options) -> tuple[str, dict]:
-    """Submit, wait for the end, and return where the job is and what it says."""
+    """Submit, wait for the end, and return the job's path and resource."""
     location = (await client.post(path, **options)).headers["location"]
     answer = await client.get(location, headers={"Prefer": "wait=20"})
     assert answer.json()["state"] in FINISHED
@@ -37,7 +37,7 @@ async def ended(client: httpx2.AsyncClient, path: str, **options) -> tuple[str, 
 
 
 async def assert_final(client: httpx2.AsyncClient, location: str) -> None:
-    """Check that nothing a client may do changes a job that has ended."""
+    """Check that no request of a client changes a finished job."""
     before = await client.get(location)
     assert (await client.delete(location)).status_code == 200
     for method in ("POST", "PUT", "PATCH"):
@@ -241,7 +241,7 @@ async def test_a_running_job_can_be_cancelled(real_replica: Replica, stage: Stag
         location = (await ann.post("/reports/slow")).headers["location"]
         await wait_until_async(lambda: stage.ran, SIZE.patience)
         reply = await ann.delete(location)
-        if reply.status_code == 202:  # it may have ended before anybody could look
+        if reply.status_code == 202:  # the job may have ended before the cancel arrived
             assert reply.json()["cancelling"]
             assert int(reply.headers["retry-after"]) >= 1
         assert reply.status_code in (200, 202)
@@ -267,7 +267,7 @@ async def test_the_result_of_an_unfinished_job_is_a_conflict(ann: httpx2.AsyncCl
 
 
 async def test_a_cancel_that_races_with_the_end(real_replica: Replica):
-    """Whatever wins: what DELETE says is true, and stays so."""
+    """Whichever wins, the answer to DELETE is true and stays true."""
 
     async def submitted(client: httpx2.AsyncClient) -> str:
         return (await client.post("/reports", json={"month": 1})).headers["location"]
@@ -283,7 +283,7 @@ async def test_a_cancel_that_races_with_the_end(real_replica: Replica):
         await assert_final(client, location)
         return end["state"]
 
-    # Each side first by force, since on some machines one of them wins every race.
+    # Force each side to win first: on some machines one of them wins every race.
     idle = await real_replica(works=False)
     async with client_of(idle.face("fastapi"), timeout=20) as ann:
         assert await cancelled(ann, await submitted(ann)) == "cancelled"
@@ -343,7 +343,7 @@ async def test_the_reason_of_a_store_failure_is_logged_once(
     refusal: type[StoreError] | None,
     words: str,
 ):
-    """An outage, which passes, apart from a refusal, which somebody has to mend."""
+    """An outage, which passes, is logged apart from a refusal, which needs manual repair."""
     for complaints in (store_trouble._unavailable, store_trouble._full, store_trouble._refused):
         monkeypatch.setattr(complaints, "_logged_at", -math.inf)
         monkeypatch.setattr(complaints, "_skipped", 0)

@@ -1,4 +1,4 @@
-"""Anything at all, for a while: never an error that is not documented, and never a traceback."""
+"""Random requests: no undocumented error and no traceback."""
 
 import json
 import random
@@ -56,7 +56,7 @@ def some_target(dice: random.Random, ids: list[bytes]) -> bytes:
 
 
 def mangled(dice: random.Random, text: bytes, most: int = 256) -> bytes:
-    """Return a text with a bit of it changed, now and then."""
+    """Return a text, sometimes with a small change."""
     if not text or dice.random() < 0.7:
         return text
     place = dice.randrange(len(text))
@@ -77,7 +77,7 @@ async def test_random_requests_get_documented_answers(replica: Replica, face: Fa
     while time.monotonic() < until:
         request: dict[str, Any] = {
             "method": dice.choice(METHODS),
-            # What is not ASCII comes encoded: servers, and Starlette itself, refuse it bare.
+            # Non-ASCII characters are encoded: servers, and Starlette itself, refuse raw ones.
             "target": mangled(dice, some_target(dice, ids), most=127),
             "headers": [
                 (b"x-user", b"ann"),
@@ -93,7 +93,7 @@ async def test_random_requests_get_documented_answers(replica: Replica, face: Fa
         assert_documented(reply, request)
     assert len(statuses) > 5, statuses
     assert sum(statuses.values()) > 100
-    # Of the framework or of asyncio; what a handler raised is in the log on purpose.
+    # Errors of the framework or of asyncio. Exceptions of handlers are logged on purpose.
     assert [line for line in caplog.records if line.exc_info and line.name != "tenure"] == []
 
 
@@ -101,7 +101,7 @@ def assert_documented(reply: Any, request: dict[str, Any]) -> None:
     headers = dict(reply.headers)
     kind = headers.get(b"content-type", b"").split(b";")[0]
     if reply.status >= 500:
-        # Only a job's own failure, told by its result.
+        # Only the failure of a job, shown by its result.
         assert reply.status == 500, (reply, request)
         assert json.loads(reply.body)["type"] == "urn:tenure:problem:job-failed", request
     if kind == b"application/problem+json" and request["method"] != "HEAD":
@@ -109,7 +109,7 @@ def assert_documented(reply: Any, request: dict[str, Any]) -> None:
         assert body["status"] == reply.status
         assert {"type", "title"} <= set(body)
     elif reply.status >= 400:
-        # The framework's own: no such route, method, or user.
+        # From the framework: no such route, method, or user.
         assert reply.status in (401, 404, 405) or request["method"] == "HEAD", (reply, request)
     assert b"Traceback" not in reply.body
     assert b'File "' not in reply.body

@@ -1,4 +1,4 @@
-"""What handlers do, and what clients get to see of it."""
+"""Exceptions and results of handlers, and what clients see of them."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""How headers, owners and bodies of requests are read: one table for each."""
+"""Parsing of headers, owners and bodies of requests: one table for each."""
 
 from uuid import UUID
 

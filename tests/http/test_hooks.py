@@ -1,4 +1,4 @@
-"""Hooks and limits: reached through public options, heeded before anything is stored."""
+"""Hooks and limits: set by public options, applied before anything is stored."""
 
 import asyncio
 import dataclasses
@@ -79,7 +79,7 @@ async def test_a_hook_does_not_see_a_repeated_submission(replica: Replica, face:
         assert (await ann.post("/reports/once?q=2", headers=keyed)).status_code == 422
         assert (await ann.post("/reports/once")).status_code == 402
     with pytest.raises(TypeError):
-        looked[0].arguments["q"] = 7  # what it hears of is for reading
+        looked[0].arguments["q"] = 7  # the submission is read-only
 
 
 async def test_a_hook_can_change_the_form_of_answers(replica: Replica, face: Face):
@@ -136,7 +136,7 @@ async def test_the_jobs_of_one_minute_are_limited(real_replica: Replica):
         refused = await post(ann, "/reports/slow")
         assert refused.status_code == 429
         assert refused.json()["type"] == "urn:tenure:problem:too-many-requests"
-        # Then the first of them is older than a minute.
+        # The first of them is then older than a minute.
         assert began + 60 - time.monotonic() < int(refused.headers["retry-after"]) <= 61
         assert (await post(ann, "/reports/slow", "ben")).status_code == 202
 
@@ -182,7 +182,7 @@ async def test_a_burst_passes_a_limit_by_little(replica: Replica, face: Face):
 
 
 async def test_a_repeat_of_an_accepted_submission_is_not_limited(replica: Replica, face: Face):
-    """It makes no job, and its client has to learn where the first one is."""
+    """It creates no job, and its client has to learn the location of the first one."""
     service = await replica(works=False, limits=Limits(running=1, per_minute=1, waiting=1))
     async with client_of(service.face(face)) as ann:
         first = await post(ann, "/reports/slow", **{"Idempotency-Key": "k"})

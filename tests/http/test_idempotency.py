@@ -1,4 +1,4 @@
-"""One key, one job: whoever repeats a request, wherever and however often."""
+"""One key, one job: wherever and however often a request is repeated."""
 
 import asyncio
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ async def test_fifty_posts_with_one_key_are_one_job(real_replica: Replica):
     clients = [client_of(replica.face("fastapi")) for replica in replicas]
 
     async def post(number: int) -> httpx2.Response:
-        # However its JSON is laid out, it is the same request.
+        # The layout of the JSON does not matter: it is the same request.
         body = b'{"month":3,"note":"x"}' if number % 3 else b'{ "note": "x", "month": 3 }'
         headers = {**keyed("k1"), "Content-Type": "application/json"}
         return await clients[number % 2].post("/reports", content=body, headers=headers)
@@ -43,7 +43,7 @@ async def test_fifty_posts_with_one_key_are_one_job(real_replica: Replica):
     await _others_get_their_own(clients[0], answers[0].headers["location"])
     assert len(await stored(replicas[0].app)) == 4
 
-    # A restart: an app that has never heard of the key, on the same store.
+    # A restart: a new app on the same store.
     async with client_of((await real_replica(works=False)).face("starlette")) as after:
         again = await after.post("/reports", json={"month": 3, "note": "x"}, headers=keyed("k1"))
     assert again.headers["location"] == answers[0].headers["location"]
@@ -54,7 +54,7 @@ async def test_fifty_posts_with_one_key_are_one_job(real_replica: Replica):
 
 
 async def _others_get_their_own(client: httpx2.AsyncClient, location: str) -> None:
-    """Check that a key means something to one owner, method, route and request only."""
+    """Check that a key is scoped to one owner, method, route and request."""
     for body, query in (({"month": 4}, ""), ({"month": 3, "note": "x"}, "?loud=true")):
         other = await client.post(f"/reports{query}", json=body, headers=keyed("k1"))
         assert other.status_code == 422
@@ -187,13 +187,13 @@ async def test_a_request_that_was_refused_leaves_its_key_free(
 
 @pytest.mark.usefixtures("forgotten_at_once")
 async def test_a_job_with_a_key_is_kept_longer_than_its_endpoint_says(real_replica: Replica):
-    """The request is not run once more, and its result can be asked for."""
+    """The request does not run again, and its result is still available."""
     service = await real_replica()
     async with client_of(service.face("fastapi"), timeout=20) as client:
         headers = {**keyed("k"), "Prefer": "wait=10"}
         first = await client.post("/reports/brief", headers=headers)
         assert first.status_code == 200
-        # The brief one is forgotten, as it has no key.
+        # The job without a key is gone.
         await client.post("/reports/brief", headers={"Prefer": "wait=10"})
         assert await wait_until_async(service.app.prune_jobs, SIZE.patience) == 1
         again = await client.post("/reports/brief", headers=headers)
@@ -237,10 +237,10 @@ async def test_the_key_stays_with_a_job_that_ended_late(
 async def test_an_accepted_submission_is_stored(
     replica: Replica, faults: Faults, face: Face, lost: str
 ):
-    """Whatever the store did with it: an answer of 202 has a job, and a repeat finds it."""
+    """Whatever the store lost: an answer of 202 has a job, and a repeat finds it."""
     service = await replica(works=False)
     async with client_of(service.face(face)) as client:
-        # As often as the app tries by itself, so that it has to tell.
+        # As often as the app retries by itself, so that the client sees the failure.
         getattr(faults, f"lose_{lost}")("insert", times=3)
         reply = await client.post("/reports", json={"month": 3}, headers=keyed("k"))
         assert reply.status_code == 503
@@ -268,7 +268,7 @@ async def test_a_required_key_must_be_there(replica: Replica, face: Face):
     async with client_of(service.face(face)) as client:
         missing = await client.post("/reports/dear")
         assert missing.status_code == 400
-        # What is wrong with the request itself is told first.
+        # Errors of the request itself are reported first.
         assert (await client.post("/reports/dear?n=x")).status_code == 422
         assert missing.json()["type"] == "urn:tenure:problem:idempotency-key-missing"
         assert (await client.post("/reports/dear", headers=keyed("k"))).status_code == 202

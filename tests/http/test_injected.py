@@ -1,4 +1,4 @@
-"""What a framework would fill in beside the request's values has no meaning in a worker."""
+"""Parameters that a framework injects beside the request's values make no sense in a worker."""
 
 import pytest
 from fastapi import BackgroundTasks, Request, Response, UploadFile

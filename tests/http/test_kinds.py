@@ -1,4 +1,4 @@
-"""Bodies and results of every kind are those of a plain FastAPI route with the same handler."""
+"""Bodies and results of every kind match those of a plain FastAPI route with the same handler."""
 
 from typing import Annotated, Any
 
@@ -13,11 +13,11 @@ from tests.jobs.kinds import KINDS, Kind
 
 JSON = {"Content-Type": "application/json"}
 WORDS = {"constrained", "url", "iterable"}
-"""What no request has as its body; a list of them is one."""
+"""Kinds that cannot be a body by themselves; a list of them can."""
 
 
 def echoing(kind: Kind, bodies: list[Any]):
-    """Return a handler, and what its body and its result are."""
+    """Return a handler that returns its body, and the value to send."""
     type_, value = kind.type, kind.value
     if kind.name in WORDS:
         type_, value = list.__class_getitem__(type_), [value]
@@ -44,7 +44,7 @@ def in_body(handler):
 def schema_of(api: FastAPI, path: str) -> Any:
     answer = api.openapi()["paths"][path]["post"]["responses"]["200"]
     schema = answer["content"]["application/json"]["schema"]
-    schema.pop("title", None)  # made of the name of the function
+    schema.pop("title", None)  # derived from the name of the function
     return schema
 
 

@@ -1,4 +1,4 @@
-"""Every path takes its methods, and says which these are; on both frameworks alike."""
+"""Every path takes its methods and names them in Allow, on both frameworks alike."""
 
 from typing import Any
 
@@ -109,7 +109,7 @@ async def test_head_is_in_no_document(api: Any, face: Face):
 
 
 async def test_a_route_of_the_application_beside_an_endpoint_is_served(face: Face):
-    """What takes another method of the same path is not in the way."""
+    """A route for another method of the same path does not interfere."""
     if face == "starlette":
         return
     app = Tenure("memory://")
@@ -126,7 +126,7 @@ async def test_a_route_of_the_application_beside_an_endpoint_is_served(face: Fac
 
 
 async def test_a_route_added_to_the_router_keeps_its_own_methods(face: Face):
-    """A wrong method on it ended in a 500; methods beside an endpoint's are in its Allow."""
+    """A wrong method on it once ended in a 500. Its methods join those of an endpoint in Allow."""
     if face == "starlette":
         return
     app = Tenure("memory://")

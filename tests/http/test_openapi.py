@@ -1,4 +1,4 @@
-"""The document is valid, says all that happens, and whoever goes by it finds nothing else."""
+"""The document is valid and complete, and requests made from it get documented answers."""
 
 import asyncio
 import itertools
@@ -27,18 +27,18 @@ SECONDS = 5.0 if SIZE.name == "short" else 180.0
 ANN = {"x-user": "ann"}
 
 load_all_checks()
-# Left out, and why:
+# Checks that are left out, with the reason:
 NOT_FOR_US = {
     # A body-less endpoint ignores a body, a handler may ignore what it was sent, and `Prefer` and
     # `Last-Event-ID` that make no sense are ignored on purpose (RFC 7240, the SSE standard).
     "negative_data_rejection",
     # An id that is well-formed is still not the id of a job: 404.
     "positive_data_acceptance",
-    # Who asks is the business of the service: the document of these routes alone names no scheme.
+    # Authentication belongs to the service: the document of these routes names no scheme.
     "ignored_auth",
-    # A cancelled job is still there to be read: DELETE asks for an end, and forgets nothing.
+    # A cancelled job can still be read: DELETE asks for an end and removes nothing.
     "use_after_free",
-    # The tests' own limit of a few milliseconds; elsewhere it is looked at with a load.
+    # A limit of a few milliseconds per answer; other tests measure times under load.
     "max_response_time",
 }
 
@@ -152,12 +152,12 @@ def ids(url: str) -> list[str]:
 def checks(path: str) -> list[Any]:
     left_out = set(NOT_FOR_US)
     if path.endswith("/result"):
-        # How a job has failed is told by its own status, and 500 is one of them.
+        # The status of a result shows how its job failed, and 500 is one of them.
         left_out.add("not_a_server_error")
     return [check for check in CHECKS.get_all() if check.__name__ not in left_out]
 
 
-# The server in the thread draws from the same dice; Hypothesis takes that for a strategy's doing.
+# The server thread uses the same random numbers; Hypothesis blames a strategy for that.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 def test_requests_made_from_the_document_find_no_fault(schema: Any, ids: list[str]):
     """Every operation with values that fit and that do not, until the time is up."""

@@ -1,4 +1,4 @@
-"""What a handler gets: the same as in the request, by its types, wherever it runs."""
+"""A handler gets the values of the request, by its types, wherever it runs."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -60,7 +60,7 @@ async def ask(request: pytest.FixtureRequest, namespace: str):
 
 
 async def test_a_secret_arrives_as_it_was_sent(ask: Ask):
-    """Written down anew it would be asterisks."""
+    """Encoded again, the secret would be asterisks."""
 
     async def handler(body: Account) -> list[str]:
         return [body.password.get_secret_value(), body.pin.get_secret_value(), str(body.since)]
@@ -209,7 +209,7 @@ async def test_invalid_fields_of_a_body_are_pointed_at(ask: Ask):
     answer = await ask(handler, "", json={"a/b~c": [1, "secret-value"]})
     assert answer.status_code == 422
     [error] = answer.json()["errors"]
-    # msgspec, which reads it where FastAPI does not, has no names for members of a dict.
+    # Without FastAPI msgspec reads it, and names no members of a dict.
     assert error["pointer"] in ("/a~1b~0c/1", "/.../1")
     assert "secret-value" not in answer.text
 

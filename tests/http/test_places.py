@@ -1,4 +1,4 @@
-"""Wherever the routes are mounted: links lead back, and connections open when they are needed."""
+"""Wherever the routes are mounted, links lead back and connections open on demand."""
 
 import asyncio
 import gc
@@ -69,7 +69,7 @@ async def test_links_lead_back(replica: Replica, place: str):
     service = await replica()
     make, path = PLACES[place]
     prefix = "" if place.startswith("behind a proxy") else path
-    root = path.removesuffix(prefix)  # cut off by a proxy that tells of it
+    root = path.removesuffix(prefix)  # removed by a proxy that sends it as the root path
     async with client_of(make(service), root_path=root, timeout=20) as ann:
         for method, below_ in (("POST", "/slow"), ("PUT", "/years/2020"), ("DELETE", "/years/1")):
             answer = await ann.request(method, f"{prefix}/reports{below_}")
@@ -106,7 +106,7 @@ def make_router(app: Tenure) -> AsyncRouter:
 
 @pytest.mark.filterwarnings("error")
 async def test_connections_open_when_they_are_needed(real_world: World, face: Face):
-    """And are closed with the application, if it is told that it ends."""
+    """They are closed with the application if its lifespan ends."""
     app = Tenure(real_world.unopened())
     router = make_router(app)
     api = FastAPI()
@@ -133,7 +133,7 @@ async def test_an_app_that_is_open_on_this_loop_is_used(real_world: World):
 
 
 def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
-    """As each test of somebody's suite has: and what a loop leaves behind goes with it."""
+    """As each test of a user's suite has. Connections of a closed loop are released with it."""
     app = Tenure(f"memory://{namespace}", namespace=namespace)
     router = make_router(app)
     api = FastAPI()
@@ -152,15 +152,15 @@ def test_every_loop_has_a_connection_of_its_own(namespace: str, face: Face):
     assert len(app._store._database.listeners) == 1
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # that a loop was closed over them is true
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # a correct warning
 async def test_connections_of_closed_loops_are_given_back(real_world: World):
-    """At once when another loop comes, also if no lifespan has told that they end."""
+    """As soon as another loop is used, even without the end of a lifespan."""
     app = Tenure(real_world.unopened())
     router = make_router(app)
 
     async def once() -> None:
         async with client_of(router.asgi, timeout=20) as ann:
-            # Not a post, whose wake-ups may be on their way still: cancelled, they cut connections.
+            # Not a post: cancelling its wake-ups in flight would drop connections.
             assert (await ann.get("/r/jobs")).status_code == 200
 
     def left_open() -> int:
@@ -169,7 +169,7 @@ async def test_connections_of_closed_loops_are_given_back(real_world: World):
     await asyncio.to_thread(asyncio.run, once())
     await router.lending.close()
     gc.collect()
-    gc.disable()  # it would close some of them, some day
+    gc.disable()  # the garbage collector would close some of them later
     try:
         before = left_open()
         for _ in range(5):
@@ -183,7 +183,7 @@ async def test_connections_of_closed_loops_are_given_back(real_world: World):
 
 
 class Gate:
-    """A store that cannot be opened for now, and takes its time to say so."""
+    """A store that cannot be opened for now, and is slow to fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened = 0
@@ -205,7 +205,7 @@ class Gate:
 async def test_a_store_that_hangs_is_asked_once_for_all_requests(
     namespace: str, face: Face, monkeypatch: pytest.MonkeyPatch
 ):
-    """And whoever asked first may go: the others wait for the same answer, not in a line."""
+    """The first request may be cancelled: the others share one attempt, not one each."""
     monkeypatch.setattr(lending, "_ERROR_KEPT", 10 * SIZE.patience)
     gate = Gate(monkeypatch)
     router = make_router(Tenure(f"memory://{namespace}", namespace=namespace))
@@ -242,7 +242,7 @@ async def test_closing_ends_what_is_being_opened(
         assert not router.lending._clones
         gate.go.set()
         gate.is_away = False
-        assert (await ann.post("/r")).status_code == 202  # an application may start again
+        assert (await ann.post("/r")).status_code == 202  # the application can be opened again
     await router.lending.close()
 
 

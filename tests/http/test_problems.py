@@ -1,4 +1,4 @@
-"""Problems: what a handler raises, what is kept of it, and what becomes of exceptions."""
+"""Problems: what a handler raises, what is stored of it, and how exceptions become problems."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from tenure.runtime.attempts.reports import ErrorReport, report_on
 
 
 class Forbidden(Problem):
-    """A problem of an application's own."""
+    """A problem class of an application."""
 
 
 def test_a_problem_has_standard_members_and_its_own():
@@ -51,7 +51,7 @@ def test_a_problem_that_fits_is_kept_as_it_is():
     problem = Problem(400, "t", detail="d" * 100, z=1)
     assert problem.message_within(len(str(problem))) == str(problem)
     shorter = json.loads(problem.message_within(len(str(problem)) - 1))
-    assert shorter["detail"] == "d" * 100  # before what comes after it
+    assert shorter["detail"] == "d" * 100  # before the members after it
     assert "z" not in shorter
 
 

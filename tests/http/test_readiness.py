@@ -1,4 +1,4 @@
-"""What a readiness probe sees of an app: docs/http.md and docs/locks.md say the same."""
+"""Readiness of an app as a probe sees it; docs/http.md and docs/locks.md describe it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ ALL = ("open", "insert", "get", "counts")
 
 
 def serve(app: Tenure, *, opens: bool) -> FastAPI:
-    """Return an application that opens the app in its lifespan, or leaves that to the router."""
+    """Return an application that opens the app in its lifespan, or lets the router open it."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

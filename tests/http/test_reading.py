@@ -1,4 +1,4 @@
-"""Reading jobs: entity tags, long polls, when to look again, lists in parts."""
+"""Reading jobs: entity tags, long polls, Retry-After, lists in pages."""
 
 import asyncio
 import time
@@ -54,7 +54,7 @@ async def test_an_unchanged_job_is_answered_with_304(replica: Replica, face: Fac
         changed = await ann.get(location, headers={"If-None-Match": tag})
         assert changed.status_code == 200
         assert changed.headers["etag"] != tag
-        # Somebody else's is not there, whatever they know.
+        # A job of another owner is not found, even with the right entity tag.
         foreign = {"If-None-Match": changed.headers["etag"], "x-user": "ben"}
         assert (await ann.get(location, headers=foreign)).status_code == 404
 
@@ -117,7 +117,7 @@ async def test_a_submission_may_wait_for_the_result(ann: httpx2.AsyncClient, ser
         assert (answer.status_code, answer.json()["lines"]) == (200, 3), prefer
         assert answer.headers["preference-applied"] == "wait=20"
         assert answer.headers["content-location"] == f"{answer.headers['location']}/result"
-    # Only a result is 200; how it failed is for the job to say.
+    # Only a result is 200; a failure is shown by the job.
     failed = await ann.post("/reports/failing", headers={"Prefer": "wait=20"})
     assert (failed.status_code, failed.json()["state"]) == (202, "failed")
 

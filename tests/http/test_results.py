@@ -1,4 +1,4 @@
-"""Results that clients cannot have, and models that say who may set what."""
+"""Results that are not available, and models that limit which fields a client may set."""
 
 from typing import Any
 

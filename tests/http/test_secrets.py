@@ -1,4 +1,4 @@
-"""What a client proves itself with is kept nowhere: no store, log, event or answer has it."""
+"""Credentials of a client are kept nowhere: not in stores, logs, events or answers."""
 
 import logging
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.contract.worlds import World
 from tests.http.conftest import Replica
 from tests.http.wire import remote, served
 
-# Any of them, wherever it turns up.
+# Part of every secret, so that any of them is found.
 CANARY = "canary-0f4a"
 SENT = {
     "Authorization": f"Bearer {CANARY}-authorization",
@@ -23,7 +23,7 @@ SENT = {
     "User-Agent": f"{CANARY}-agent",
     "Idempotency-Key": f"{CANARY}-key",
 }
-# What is kept, to show that whoever looks here sees something.
+# A value that is kept, to show that this search can find values.
 CONTROL = "control-77aa"
 
 
@@ -59,7 +59,7 @@ async def test_secrets_of_a_client_are_stored_and_logged_nowhere(
         assert CANARY not in str(answer.headers)
     assert events
     assert CANARY not in repr(events)
-    assert "hidden-5c3e" in caplog.text  # the trace of a failure is in the log, and not more
+    assert "hidden-5c3e" in caplog.text  # the log has the traceback, and nothing more
     ours = [line for line in caplog.records if not line.name.startswith(("httpx", "httpcore"))]
     assert CANARY not in "\n".join(f"{line.getMessage()} {line.exc_text}" for line in ours)
     kept = await dump(real_world, request)
@@ -68,7 +68,7 @@ async def test_secrets_of_a_client_are_stored_and_logged_nowhere(
 
 
 async def dump(world: World, request: pytest.FixtureRequest) -> str:
-    """Return everything that a store has, as text."""
+    """Return the whole content of a store as text."""
     if world.family == "sqlite":
         folder = Path(world.url.removeprefix("sqlite://")).parent
         return "\n".join(file.read_bytes().decode("latin-1") for file in folder.iterdir())

@@ -1,4 +1,4 @@
-"""What a job shows, when to look again and what is let in, in virtual time."""
+"""Job resources, Retry-After and rate limits, in virtual time."""
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -35,7 +35,7 @@ async def test_retry_after_is_learned_from_finished_jobs(scene, clock):
         await scene.settle(id_, "cancelled")
         over = await ann.delete(second.headers["location"])
         assert (over.status_code, "retry-after" in over.headers) == (200, False)
-        # Another endpoint has another pace.
+        # Another endpoint has its own pace.
         assert (await ann.post("/r/csv")).headers["retry-after"] == "1"
 
 
@@ -52,7 +52,7 @@ async def test_a_result_has_headers_for_caches_and_browsers(scene):
 
 
 async def test_a_job_of_a_removed_endpoint_is_still_shown(scene, clock):
-    """As a rolling deploy sees it, and one that has removed the endpoint."""
+    """As in a rolling deploy that removes the endpoint."""
     async with scene.served() as ann:
         job = (await ann.post("/r/csv")).headers["location"]
         app = Tenure(scene.store.clone(), grace=0)
@@ -150,7 +150,7 @@ async def test_without_a_key_a_job_is_kept_for_the_retention_of_its_endpoint(sce
 
 
 def at(seconds: float) -> str:
-    """Return an instant of the clock as jobs show it."""
+    """Return an instant of the clock in the form of a job resource."""
     moment = datetime.fromtimestamp(1_800_000_000 + seconds, UTC)
     return moment.isoformat().replace("+00:00", "Z")
 

@@ -1,4 +1,4 @@
-"""Where each parameter of a handler comes from, and how requests are read by that."""
+"""The source of each parameter of a handler, and how requests are parsed."""
 
 import dataclasses
 import inspect

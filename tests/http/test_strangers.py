@@ -1,4 +1,4 @@
-"""What is not yours is not there: the same bytes as for what never was, on every route."""
+"""Jobs of other owners are answered byte for byte like unknown jobs, on every route."""
 
 import itertools
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ MALFORMED = (
     b"null",
     b"*",
     b"%25",
-    b"01900000-0000-4000-8000-000000000000",  # not of the version that ids have
+    b"01900000-0000-4000-8000-000000000000",  # not the UUID version of job ids
     b"01900000000070008000000000000000",
     b"{job_id}",
     b"' OR 1=1 --".replace(b" ", b"%20"),
@@ -60,7 +60,7 @@ async def test_every_route_answers_404_for_jobs_of_other_owners(service: Service
         never_was = await ask(application, method, b"/reports/jobs/" + UNKNOWN + below)
         foreign = await ask(application, method, b"/reports/jobs/" + theirs + below)
         assert foreign == never_was, (method, below)
-        # A method that a path does not take is refused by the form of the path alone.
+        # A method that a path does not support is refused for any id.
         is_taken = method in ("GET", "HEAD") or (method == "DELETE" and not below)
         assert foreign.status == (404 if is_taken else 405)
         assert (b"content-type", b"application/problem+json") in foreign.headers
@@ -77,7 +77,7 @@ async def test_every_route_answers_404_for_jobs_of_other_owners(service: Service
 
 
 async def test_a_path_that_is_almost_a_job_is_not_found(service: Service, face: Face):
-    """Not even for its owner, so that nobody can tell by them what is there."""
+    """Not even for its owner, so that such paths do not reveal which jobs exist."""
     application = service.face(face)
     theirs = await job_of_ann(application)
     for user in ("ann", "ben"):
@@ -109,7 +109,7 @@ async def test_a_list_shows_its_owner_their_own_jobs_only(real_replica: Replica)
             assert len(whole["jobs"]) == expected, user
             assert whole["cursor"] is None
 
-        # A cursor is a place in a list, whoever it was given to.
+        # A cursor is a place in a list, for any user.
         page = (await ann.get("/reports/jobs?limit=2")).json()
         others = f"/reports/jobs?cursor={page['cursor']}"
         assert (await ann.get(others, headers={"x-user": "eve"})).json()["jobs"] == []
@@ -156,7 +156,7 @@ async def test_a_user_without_access_is_refused_on_every_route(service: Service,
 
 @pytest.mark.parametrize("missing", [None, "", " \t"])
 async def test_a_missing_owner_is_refused(replica: Replica, face: Face, missing):
-    """Else all callers without an owner would see each other's jobs."""
+    """Otherwise all callers without an owner would see each other's jobs."""
     service = await replica(owner=lambda: missing) if face == "fastapi" else None
     service = service or await replica(owner=lambda _: missing)
     async with client_of(service.face(face)) as client:
@@ -172,7 +172,7 @@ async def test_a_missing_owner_is_refused(replica: Replica, face: Face, missing)
 
 
 class User:
-    """Shows itself by its address, which the next one may have as well."""
+    """Its text is its memory address, which another object can get later."""
 
 
 @pytest.mark.parametrize("owner", [User(), b"ann", True, 0.5, ["ann"], {"id": 7}])

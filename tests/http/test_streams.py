@@ -1,4 +1,4 @@
-"""Events of a job: their revisions rise, none comes twice, and the last one always comes."""
+"""Events of a job: revisions rise, none is sent twice, and the last one is always sent."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 def read(block: str) -> Event | None:
-    """Return an event as a browser would read it; None for a ping."""
+    """Return an event as a browser parses it; None for a ping."""
     lines = [line for line in block.split("\n") if line]
     if all(line.startswith(":") for line in lines):
         return None
@@ -64,14 +64,14 @@ async def listen(client: httpx2.AsyncClient, url: str, last: int = 0) -> AsyncIt
 
 @dataclass
 class Listener:
-    """Somebody who listens on any of several servers until the end, and comes back if need be."""
+    """A client that listens on any of several servers until the end, and reconnects."""
 
     clients: list[httpx2.AsyncClient]
     url: str
     drops_after: int = 0
-    """Goes away after so many events, and comes back elsewhere."""
+    """Disconnects after this many events and resumes at another server."""
     pause: float = 0.0
-    """How long each event is thought about."""
+    """Seconds that the client spends on each event."""
     seen: list[Event] = field(default_factory=list)
     connections: int = 0
 
@@ -116,7 +116,7 @@ class Listener:
 async def test_many_dropped_resumed_and_slow_streams_get_every_event(
     real_replica: Replica, stage: Stage
 ):
-    """On two servers of which one has no worker, and back and forth between them."""
+    """On two servers, one without a worker, with clients that move between them."""
     first = await real_replica()
     second = await real_replica(works=False)
     async with (
@@ -146,10 +146,10 @@ async def test_many_dropped_resumed_and_slow_streams_get_every_event(
             stage.go.set()
         for listener in listeners:
             listener.check()
-            # Who did not go away was not sent away either, before the last event.
+            # A client that stayed connected was not disconnected before the last event.
             assert listener.drops_after or listener.connections == 1
 
-        # Who has seen the end is told to stay away.
+        # A client that has seen the end is asked not to reconnect.
         for client in clients:
             headers = {"Last-Event-ID": str(listeners[0].last)}
             assert (await client.get(url, headers=headers)).status_code == 204
@@ -158,7 +158,7 @@ async def test_many_dropped_resumed_and_slow_streams_get_every_event(
 
 
 async def test_a_stream_goes_on_after_a_restart(real_replica: Replica, stage: Stage):
-    """Of the server: an app that has never heard of the stream serves the rest of it."""
+    """After a restart of the server, a new app serves the rest of the stream."""
     before, worker = await real_replica(works=False), await real_replica()
     assert worker.stage is stage
     async with served(before.face("fastapi")) as url, remote(url) as client:

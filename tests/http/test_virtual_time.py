@@ -90,13 +90,13 @@ async def test_a_request_with_the_current_revision_waits_for_the_next(scene, clo
         await scene.claim()
         await clock.advance(0)
         assert task.result().json()["state"] == "running"
-        # What is known is old by now.
+        # The revision of the client is now outdated.
         task = await begun(clock, ann.get(job, headers=prefer(100, **headers)))
         assert task.result().status_code == 200
 
 
 async def forgotten(scene: Scene, clock: ManualClock, id_: str) -> None:
-    """End a job, and let it be forgotten before any wait has looked again."""
+    """End a job, and let it be removed before any wait polls again."""
     await scene.store.jobs.cancel([id_])
     clock.shift(30 * 86_400)
     assert await scene.app.prune_jobs() == 1
@@ -188,7 +188,7 @@ async def test_a_silent_stream_pings_every_15_seconds(scene, clock):
     async with scene.served() as ann:
         job = (await ann.post("/r")).headers["location"]
         task = await begun(clock, ann.get(f"{job}/events"))
-        await clock.advance(50)  # it looks every two seconds: at 16, 32 and 48
+        await clock.advance(50)  # polls every two seconds: pings at 16, 32 and 48
         await ann.delete(job)
         await clock.advance(1)
         assert (await task).text.count(": still here\n\n") == 3

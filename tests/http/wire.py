@@ -1,4 +1,4 @@
-"""Requests as they are on the wire: where a well-behaved client would mend them first."""
+"""Raw requests, which a well-behaved client would correct first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -13,7 +13,7 @@ import uvicorn
 
 @dataclass
 class Reply:
-    """What an application has sent, byte for byte."""
+    """The reply of an application, byte for byte."""
 
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -29,7 +29,7 @@ async def send(
     headers: Iterable[tuple[bytes, bytes]] = (),
     chunks: Iterable[bytes] = (b"",),
 ) -> Reply:
-    """Send a request to an application as a server would that has read `target` off the wire."""
+    """Send a request to an application as a server does that has received `target`."""
     path, _, query = target.partition(b"?")
     scope = {
         "type": "http",
@@ -66,7 +66,7 @@ async def send(
 def client_of(
     application: Any, user: str = "ann", *, root_path: str = "", **options: Any
 ) -> httpx2.AsyncClient:
-    """Return a client in this process; what an application raises comes out of it."""
+    """Return a client in this process; exceptions of the application are raised by it."""
     return httpx2.AsyncClient(
         transport=httpx2.ASGITransport(application, root_path=root_path),
         base_url="http://x",

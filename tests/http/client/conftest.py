@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tenure.http import AsyncClient, Client
-from tests.http.client.either import got
+from tests.http.client.both_clients import got
 from tests.http.network import HurriedClock, Network
 from tests.http.report_server import Server
 
@@ -35,7 +35,7 @@ def clock() -> HurriedClock:
 
 @pytest.fixture
 def user() -> str:
-    """Whose jobs these are: nobody else's are counted."""
+    """A user of its own for each test, so that jobs of other tests are not counted."""
     return uuid4().hex
 
 

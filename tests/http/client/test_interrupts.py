@@ -1,4 +1,4 @@
-"""Interrupts in calls of the plain client: it can be used afterwards, and no connection stays away.
+"""Interrupts in calls of the plain client: it stays usable, and no connection is lost.
 
 The client may have one connection. If an interrupted call kept it, the next call would find none.
 """
@@ -25,7 +25,7 @@ CALLS: dict[str, Callable[[Client, RemoteJob], object]] = {
     "RemoteJob.events": lambda _, job: list(job.events()),
 }
 AT_ONCE = {"Client.close", "Client.__enter__", "Client.__exit__"}
-"""Calls that wait for no server."""
+"""Calls that do not wait for the server."""
 
 
 @pytest.fixture

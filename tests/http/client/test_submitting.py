@@ -1,4 +1,4 @@
-"""Submitting, by either client: one job, however often it is sent, and its handle."""
+"""Submitting, by either client: one job, however often the request is sent, and its handle."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -9,7 +9,7 @@ import pytest
 
 from tenure import ConfigError, JobStateError
 from tenure.http import RequestRefused, ServerUnreachable, UnusableAnswer
-from tests.http.client.either import AT_ONCE, Outage, got, jobs_of
+from tests.http.client.both_clients import AT_ONCE, Outage, got, jobs_of
 from tests.http.network import (
     Answered,
     HeaderSet,
@@ -108,7 +108,7 @@ async def test_retries_end_when_patience_runs_out(kind, server, clock):
     assert isinstance(gone.value, ConnectionError)
     assert isinstance(gone.value.__cause__, httpx2.ConnectError)
     assert 15 < sum(clock.pauses) <= 30
-    assert len(set(clock.pauses)) == len(clock.pauses)  # nobody comes back in step with others
+    assert len(set(clock.pauses)) == len(clock.pauses)  # clients do not retry in step
     await got(client.close())
 
 
@@ -153,7 +153,7 @@ async def test_a_stored_job_is_returned_whatever_follows(client, network, clock,
     job = await got(client.submit("/reports", {"size": 1}, headers=at_once, timeout=timeout))
     assert sum(clock.pauses) <= (timeout or 60)
     assert job.id in repr(job)
-    assert not job.is_finished  # as far as anybody knows
+    assert not job.is_finished  # as far as the client knows
     with pytest.raises(JobStateError, match="refresh"):
         _ = job.resource
     outage.is_over = True

@@ -1,4 +1,4 @@
-"""What clients are for, each promise on both."""
+"""The promises of the clients, each tested on both."""
 
 from uuid import uuid4
 
@@ -9,7 +9,7 @@ from tenure import (
     JobFailed,
     JobNotFound,
 )
-from tests.http.client.either import got, jobs_of
+from tests.http.client.both_clients import got, jobs_of
 from tests.http.report_server import ReportRequest
 
 
@@ -58,7 +58,7 @@ async def test_a_job_is_cancelled(client, gate):
     with pytest.raises(JobCancelled, match="by its owner") as cancelled:
         await got(job.result())
     assert cancelled.value.problem["status"] == 410
-    assert await got(job.cancel()) is job  # a second time is not too late
+    assert await got(job.cancel()) is job  # a second cancel works too
 
 
 async def test_a_job_is_found_again_by_its_url(client, kind, server, user):

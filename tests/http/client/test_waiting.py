@@ -1,11 +1,11 @@
-"""Waiting and looking, by either client: as often as the server says, until the deadline."""
+"""Waiting and polling, by either client: at the server's pace, until the deadline."""
 
 import asyncio
 import time
 
 import pytest
 
-from tests.http.client.either import AT_ONCE, Outage, Quiet, got
+from tests.http.client.both_clients import AT_ONCE, Outage, Quiet, got
 from tests.http.network import (
     Answered,
     HeaderSet,
@@ -70,7 +70,7 @@ async def test_a_retry_after_of_zero_still_has_a_pause(client, network, clock, g
         await got(job.wait(timeout=10))
     *pauses, _ = clock.pauses  # the last one ends with the deadline
     assert min(pauses) >= 0.25
-    assert len(set(pauses)) == len(pauses)  # nobody comes back in step with others
+    assert len(set(pauses)) == len(pauses)  # clients do not poll in step with each other
     await got(job.cancel())
 
 
@@ -89,7 +89,7 @@ class Then(Mishap):
 
 
 class Opened(Mishap):
-    """A gate opens while an answer is under way."""
+    """Opens a gate while an answer is on its way."""
 
     def __init__(self, server: Server, gate: str):
         self._server, self._gate = server, gate

@@ -1,1 +1,1 @@
-"""Clients on a clock that stands still, and a network that answers as told."""
+"""Clients on a clock that stands still, and a network with prepared answers."""

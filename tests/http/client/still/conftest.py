@@ -1,9 +1,9 @@
-"""Either client without a server: a clock that stands still, and a job that was submitted."""
+"""Either client without a server, on a clock that stands still, with a submitted job."""
 
 import pytest
 
-from tests.http.client.either import got
-from tests.http.client.stillness import StillClock, stored
+from tests.http.client.both_clients import got
+from tests.http.client.still_clock import StillClock, stored
 from tests.http.network import Network
 
 

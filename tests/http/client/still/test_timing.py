@@ -1,17 +1,17 @@
-"""When a client asks again, how long it waits and when it gives up: exact, on a still clock."""
+"""When a client retries, how long it waits and when it gives up: exact, on a still clock."""
 
 import httpx2
 import pytest
 
 from tenure.http import RequestRefused, ServerUnreachable
-from tests.http.client.either import each, got
-from tests.http.client.stillness import PLACE, After, event, shown, stored, stream
+from tests.http.client.both_clients import each, got
+from tests.http.client.still_clock import PLACE, After, event, shown, stored, stream
 from tests.http.network import Answered, Mishap, Network, Unreachable
 
 JITTER = 0.125
-"""Of the first try that fails: half of its longest."""
+"""The pause after the first failed try: half of its maximum."""
 APART = 0.125
-"""What is added to the pause that a server asks for: half of a quarter of a second."""
+"""Added to the pause that a server asks for: half of a quarter of a second."""
 ENDED = shown("succeeded", result=1)
 
 
