@@ -22,13 +22,13 @@ from tests.jobs.replicas import Make
 
 @pytest.fixture
 def faults() -> Faults:
-    """What goes wrong between `app` and its store."""
+    """The faults between `app` and its store."""
     return Faults()
 
 
 @pytest.fixture
 async def store(clock: ManualClock) -> AsyncIterator[Store]:
-    """The memory store of `app` without faults: how a test sees and changes what is stored."""
+    """The memory store of `app` without faults, to read and change what is stored."""
     store = connect("memory://", namespace="test", clock=clock)
     await store.open()
     yield store
@@ -37,12 +37,12 @@ async def store(clock: ManualClock) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def make(store: Store, faults: Faults) -> AsyncIterator[Make]:
-    """Open apps with settings of their own, each a replica of the same service."""
+    """Open apps with given settings, each a replica of the same service."""
     async with AsyncExitStack() as stack:
 
         async def make(*, faulty: bool = False, **settings: object) -> Tenure:
             own = FaultyStore(store.clone(), faults if faulty else None)
-            # In virtual time nobody would let a grace period pass at the end of a failing test.
+            # At the end of a failing test no one advances the clock through a grace period.
             return await stack.enter_async_context(Tenure(own, **{"grace": 0, **settings}))
 
         yield make
@@ -56,7 +56,7 @@ async def app(make: Make) -> Tenure:
 
 @pytest.fixture
 def seen(app: Tenure) -> list[Event]:
-    """What `app` has told."""
+    """The events of `app`."""
     seen: list[Event] = []
     app.on_event(seen.append)
     return seen
@@ -86,7 +86,7 @@ async def real_app(real_make: Make) -> Tenure:
 def make_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], ModuleType]]:
-    """Make a module that is found on the path of this process only."""
+    """Create a module that only this process can import."""
     name = f"made_by_{tmp_path.name}"
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -100,7 +100,7 @@ def make_module(
 
 @pytest.fixture(autouse=True)
 async def no_noise() -> AsyncIterator[None]:
-    """Fail on anything asyncio complains about, such as an exception nobody retrieved."""
+    """Fail on errors that asyncio reports, such as an exception that was never retrieved."""
     complaints: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(str(context)))

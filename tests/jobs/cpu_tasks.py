@@ -70,7 +70,7 @@ def hold_the_interpreter(file: str = os.devnull) -> None:
 
 @task
 def rest(seconds: float, file: str = "") -> int:
-    """Leave the pid in a file, if there is one, and wait."""
+    """Write the pid to a file, if one is given, and wait."""
     if file:
         Path(file).write_text(str(os.getpid()))
     time.sleep(seconds)
@@ -79,7 +79,7 @@ def rest(seconds: float, file: str = "") -> int:
 
 @task
 def terminate_a_fork() -> int:
-    """Return what a forked process ended with, negative if it was a signal."""
+    """Return the exit code of a forked process, negative for a signal."""
     forked = os.fork()
     if forked == 0:
         time.sleep(10)
@@ -150,7 +150,7 @@ def die_of(number: int, ledger: str = os.devnull) -> None:
 
 @task
 def eat_memory() -> int:
-    eaten = [bytearray(10_000_000) for _ in range(100)]  # enough, should nobody stop it
+    eaten = [bytearray(10_000_000) for _ in range(100)]  # unless something stops it
     return len(eaten)
 
 
@@ -178,7 +178,7 @@ def start_a_program(file: str) -> None:
 
 @task
 def fork_and_die(file: str) -> None:
-    """Leave a process behind that has everything of this one, its connection too."""
+    """Leave a forked process behind that has inherited everything, also the connection."""
     forked = os.fork()
     if forked == 0:
         time.sleep(60)
@@ -207,7 +207,7 @@ def about() -> dict[str, Any]:
 
 @app.task(executor="process", retry=Backoff(max_attempts=2, base=0))
 def count_up(until: int) -> list[int]:
-    """Die half way of the first attempt."""
+    """Die in the middle of the first attempt."""
     job = current_job()
     first = job.checkpoint or 0
     for number in range(first, until):
@@ -248,7 +248,7 @@ _next_begun = threading.Event()
 
 @task
 def leave_a_thread() -> int:
-    """Leave a thread behind that saves something during the next job of this process."""
+    """Leave a thread behind that saves a checkpoint during the next job of this process."""
     job = current_job()
 
     def save() -> None:
@@ -272,7 +272,7 @@ def hear_the_late_thread() -> tuple[int, list[str]]:
 
 @task
 def meet(folder: str, count: int) -> int:
-    """Wait until so many processes are here at a time, or were."""
+    """Wait until `number` processes are, or were, here at the same time."""
     (Path(folder) / str(os.getpid())).touch()
     while len(list(Path(folder).iterdir())) < count:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A worker with one idle child process and one at work; told where the latter leaves its pid."""
+"""A worker with an idle child process and a busy one, whose pid goes into the given file."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Kinds of values that users pass to tasks and return from them, one of each.
+"""Kinds of values that users pass to tasks and return from them, one example of each.
 
 `tests/jobs/test_kinds.py` sends them through the store, `tests/http/test_kinds.py` over HTTP.
 """
@@ -51,7 +51,7 @@ class Kind:
     type: Any
     value: Any
     returned: Any = ...
-    """What `result()` gives for it, if that is another value."""
+    """The value that `result()` returns, if it differs."""
     is_for_fastapi: bool = True
     """Whether FastAPI can read and document it."""
 
@@ -85,7 +85,7 @@ class InAndOut(BaseModel):
 
 
 class Crossed(BaseModel):
-    """What one field writes, the other one reads."""
+    """One field writes the alias that the other one reads."""
 
     a: int = Field(validation_alias="x", serialization_alias="y")
     b: int = Field(validation_alias="y", serialization_alias="x")
@@ -101,7 +101,7 @@ class Pathed(BaseModel):
     city: str = Field("", validation_alias=AliasPath("home", "city"))
 
 
-# What is written and what is not.
+# Fields that are written, and fields that are not.
 
 
 class Excluding(BaseModel):

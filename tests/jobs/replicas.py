@@ -1,4 +1,4 @@
-"""What tests of jobs share: replicas that died or take over, and waiting for an end."""
+"""Shared by tests of jobs: replicas that died or take over, and waiting for an end."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -19,7 +19,7 @@ DEFAULT_TTL = 10.0
 async def claim_and_die(
     store: Store, name: str = "dead", *, ttl: float = DEFAULT_TTL, limit: int = 200
 ) -> list[JobRecord]:
-    """Claim what is there under a replica that never beats."""
+    """Claim jobs for a replica that never sends a heartbeat."""
     await store.jobs.beat([name], ttl=ttl, meta={})
     claimed = await store.jobs.claim(name, 1, ["default"], limit)
     assert claimed is not None
@@ -27,7 +27,7 @@ async def claim_and_die(
 
 
 async def lose_times(store: Store, clock: ManualClock, times: int) -> None:
-    """Let everything that waits be lost with its worker so often; it is due at once again."""
+    """Lose all waiting jobs with their worker `times` times; they are due again at once."""
     for number in range(times):
         await claim_and_die(store, f"dead-{number}")
         clock.shift(DEFAULT_TTL)
@@ -40,7 +40,7 @@ def of_kind(seen: list[Event], kind: type) -> list[Event]:
 
 
 async def until_idle(app: Tenure, clock: ManualClock) -> None:
-    """Let hardly any time pass, and everybody run, until no job waits or runs."""
+    """Advance by tiny steps until no job waits or runs."""
     for _ in range(500):
         await clock.advance(0.0001)
         if not await app.queues():
@@ -49,7 +49,7 @@ async def until_idle(app: Tenure, clock: ManualClock) -> None:
 
 
 async def finished(job, clock):
-    """Let hardly any time pass until a job has ended, in a thread or not."""
+    """Advance by tiny steps until a job has ended, in a thread or not."""
 
     async def has_ended() -> bool:
         await clock.advance(0)

@@ -1,4 +1,4 @@
-"""What is entered around attempts: for error reports, traces, log fields."""
+"""Contexts around attempts: for error reports, traces, log fields."""
 
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar

@@ -1,4 +1,4 @@
-"""An argument arrives as it was given, class and type included, or `enqueue` refuses it."""
+"""An argument arrives unchanged, class and type included, or `enqueue` refuses it."""
 
 import enum
 import math
@@ -41,7 +41,7 @@ class Base64(BaseModel):
 
 
 class ReadsBase64(BaseModel):
-    """It writes text, and reads base64."""
+    """A model that writes text and reads base64."""
 
     model_config = ConfigDict(val_json_bytes="base64")
     data: bytes

@@ -1,4 +1,4 @@
-"""A loop that does not turn for longer than the ttl loses nothing, and shows what keeps it."""
+"""A loop that is blocked for longer than the ttl loses no job, and the blocking code is named."""
 
 import asyncio
 import ctypes
@@ -60,7 +60,7 @@ async def test_code_that_blocks_the_interpreter_is_reported_with_advice(real_mak
 
     @app.task
     def keeps_the_interpreter() -> None:
-        ctypes.PyDLL(None).sleep(2)  # unlike CDLL it keeps the interpreter's lock
+        ctypes.PyDLL(None).sleep(2)  # unlike CDLL it keeps the GIL
 
     async with app.worker():
         job = await keeps_the_interpreter.enqueue()
@@ -82,7 +82,7 @@ async def test_a_job_that_ended_before_the_next_look_is_named_too(monkeypatch):
 
         @app.task
         async def keeps_the_interpreter() -> None:
-            sys.setswitchinterval(60)  # the watching thread comes after the end of this job
+            sys.setswitchinterval(60)  # the watching thread runs after the end of this job
             ctypes.PyDLL(None).sleep(2)
 
         try:

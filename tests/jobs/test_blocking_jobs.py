@@ -34,7 +34,7 @@ class Receipt:
 
 
 class Shop:
-    """An app with a few tasks, and the threads' way to it."""
+    """An app with a few tasks, and its blocking facade."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self.app = tenure.Tenure(url, namespace=namespace, replica_ttl=1)
@@ -73,7 +73,7 @@ def sync(shop: Shop) -> Iterator[blocking.Tenure]:
 
 @contextmanager
 def working(shop: Shop) -> Iterator[None]:
-    """Have a worker in another thread, as if it were another process."""
+    """Run a worker in another thread, as if it were another process."""
     ready, loops = threading.Event(), []
 
     async def work() -> None:
@@ -306,7 +306,7 @@ def test_an_app_on_the_same_url_sees_the_same_jobs(shop, sync, world_url, namesp
     with working(shop):
         job = sync.enqueue(shop.send.request(7)).wait(20)
     with blocking.Tenure(world_url, namespace=namespace) as stranger:
-        # It has no task of that name, so the result is what JSON says.
+        # It has no task of that name, so the result is the plain JSON value.
         assert stranger.job(job.id).result() == {"user": 7, "at": "2026-01-02T00:00:00Z"}
 
 

@@ -1,4 +1,4 @@
-"""Workers that drain their queues and stop, and reports of jobs that run for long."""
+"""Workers that drain their queues and stop, and reports of long jobs."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Cancelling a job: what waits never starts, what runs is told, and exactly one end wins."""
+"""Cancelling a job: waiting jobs never start, running jobs are asked to stop, one end wins."""
 
 import asyncio
 import time
@@ -151,7 +151,7 @@ async def test_a_cancelled_job_that_was_claimed_ahead_never_starts(app: Tenure, 
 
 
 async def test_a_cancel_at_the_moment_of_the_start_stops_the_job(app: Tenure, clock):
-    """The attempt's task exists and has not begun: neither its slot nor its end may get lost."""
+    """The attempt's task exists but has not started: neither its slot nor its end may get lost."""
     ran = []
 
     @app.task
@@ -180,7 +180,7 @@ async def test_a_cancel_at_the_moment_of_the_start_stops_the_job(app: Tenure, cl
 
 
 async def test_a_cancel_that_arrives_before_the_claimed_job_stops_it(app: Tenure, clock, faults):
-    """The reply to the claim is lost: the worker is told to stop what it does not know yet."""
+    """The reply to the claim is lost: the cancel names a job that the worker does not know yet."""
     ran = []
 
     @app.task
@@ -243,7 +243,7 @@ async def test_a_cancel_survives_a_lost_worker(app: Tenure, store, clock):
 
 
 async def test_a_cancel_survives_a_retry(app: Tenure, clock, faults):
-    """The handler fails before it hears of the cancel: it is not tried again."""
+    """The handler fails before the cancel arrives: the job is not retried."""
     ran = []
 
     @app.task
@@ -290,7 +290,7 @@ async def test_on_every_store_a_cancel_arrives_within_two_seconds(real_make):
     async with app.worker():
         job = await work.enqueue()
         await wait_until_async(lambda: is_running(job))
-        # SQLite in one process rings too; only a lost wake-up waits for the next beat, after 3 s.
+        # Wake-ups work on SQLite in one process too; a lost one waits 3 s for the next heartbeat.
         await job.cancel("enough")
         await asyncio.wait_for(stopped.wait(), 2)
         await job.wait(2)

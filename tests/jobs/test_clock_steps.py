@@ -1,4 +1,4 @@
-"""The clock of the store is set: no replica that lives is taken for dead, and no job runs twice."""
+"""Steps of the store's clock: no living replica is taken for dead, and no job runs twice."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -19,9 +19,9 @@ HOUR = 3600.0
 
 @pytest.fixture
 async def fleet(make, clock):
-    """Apps with long tasks, what they told, and which jobs have begun.
+    """Apps with long tasks, their events, and the jobs that have begun.
 
-    A worker that stops hands its jobs to the others, so look at these before.
+    A worker that stops hands its jobs to the others, so check these before.
     """
     apps = [await make(faulty=True) for _ in range(4)]
     events, begun = [], []
@@ -90,7 +90,7 @@ async def test_a_newcomer_after_a_step_takes_no_job_from_a_replica_that_lives(fl
 
 
 async def test_a_clock_that_runs_fast_takes_no_job_from_a_replica_that_lives(fleet, clock):
-    """Many small steps, none of them worth telling: much faster than any clock runs."""
+    """Many small steps, each too small to report: much faster than any clock runs."""
     apps, events, begun = fleet
     async with AsyncExitStack() as stack:
         await start_workers(stack, apps[:3], clock)
@@ -122,7 +122,7 @@ async def test_a_step_ahead_leaves_a_job_the_time_that_its_timeout_allows(fleet,
 async def test_a_stuck_job_is_taken_from_its_replica_although_the_clock_was_set_ahead(
     fleet, store, clock
 ):
-    """Its replica beats, and does not stop it at its time-out: as with a blocked event loop."""
+    """Its replica sends heartbeats but does not stop it at its time-out, as with a blocked loop."""
     apps, events, _ = fleet
     job = await apps[0].timed.enqueue(1)
     await claim_and_die(store, "stuck", ttl=LONG)
@@ -154,7 +154,7 @@ async def test_the_jobs_of_the_dead_run_again_within_two_ttls_of_a_step(fleet, s
 async def test_a_step_while_the_dead_are_recovered_takes_no_job_from_a_replica_that_lives(
     fleet, store, clock, faults
 ):
-    """The request is on its way when the clock is set: it goes by the beat that asked for it."""
+    """The request is in flight when the clock is set: it uses the heartbeat that led to it."""
     apps, events, begun = fleet
     faults.delay("orphans", 0.5)
     async with AsyncExitStack() as stack:
@@ -251,7 +251,7 @@ async def test_a_worker_that_starts_after_a_step_back_finds_all_due_jobs(fleet, 
 
 
 class Kid:
-    """A child process as far as the beats of its supervisor know it."""
+    """A child process as the heartbeats of its supervisor see it."""
 
     def __init__(self, replica: str) -> None:
         self.replica: str | None = replica
@@ -293,7 +293,7 @@ async def test_supervisors_take_no_job_from_each_other_after_a_step_ahead(
 
 
 async def after_a_beat(clock, faults):
-    """Let time pass until the app with faults has just beaten."""
+    """Advance until the app with faults has just sent a heartbeat."""
     beats = faults.calls["beat"]
     while faults.calls["beat"] == beats:
         await clock.advance(0.01)
@@ -301,7 +301,7 @@ async def after_a_beat(clock, faults):
 
 @pytest.mark.parametrize("ttl", [1, 3, 6, 10, 20])
 async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clock, faults, ttl):
-    """The worker learns of the step by one beat, and postpones its deadlines by another."""
+    """The worker notices the step with one heartbeat and postpones its deadlines with another."""
     events = []
     own, newcomer = await make(faulty=True, replica_ttl=ttl), await make(replica_ttl=ttl)
     newcomer.on_event(events.append)
@@ -316,7 +316,7 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
             await clock.advance(2 * ttl)
             await after_a_beat(clock, faults)
             clock.step(2 * HOUR)
-            # With others alive, a newcomer waits less.
+            # Beside living replicas a newcomer waits less.
             await store.jobs.beat(["another"], ttl=HOUR, meta={})
             async with newcomer.worker(queues=["own"]):
                 await clock.advance(2 * ttl)
@@ -325,7 +325,7 @@ async def test_a_newcomer_takes_no_timed_job_after_a_step_ahead(make, store, clo
 
 
 async def test_a_step_ahead_is_reported_at_once(make, store, clock, faults):
-    """A worker that cannot know of it gets no chance to take what seems overdue."""
+    """A worker that cannot know of the step cannot take jobs that seem overdue."""
     app = await make(faulty=True, replica_ttl=10)
 
     @app.task(timeout=HOUR)
@@ -342,7 +342,7 @@ async def test_a_step_ahead_is_reported_at_once(make, store, clock, faults):
 
 
 async def test_after_a_step_back_many_delays_begin_anew_at_once(make, clock):
-    """A beat lets 500 of them begin anew, and the next one follows without a pause."""
+    """A heartbeat restarts 500 of them, and the next one follows without a pause."""
     app = await make(replica_ttl=10)
 
     @app.task

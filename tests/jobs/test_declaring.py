@@ -1,4 +1,4 @@
-"""What can be a task: functions, and bound methods; with advice for all else."""
+"""Functions and bound methods can be tasks; other objects are refused with advice."""
 
 import sys
 from contextlib import contextmanager
@@ -117,7 +117,7 @@ async def test_a_program_cannot_declare_a_task_twice(app: Tenure, monkeypatch):
 
 
 def shown(kind: type) -> set[str]:
-    """Return what completion offers on an object."""
+    """Return the names that completion offers on an object."""
     return {name for name in dir(kind) if not name.startswith("_")}
 
 

@@ -1,4 +1,4 @@
-"""Asking for jobs: options, unique keys, many at once."""
+"""Enqueueing jobs: options, unique keys, many at once."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -51,7 +51,7 @@ async def test_a_job_may_have_options_of_its_own(app, work, clock):
     assert (job.queue, job.priority, job.tags) == ("urgent", 0, ("a", "b"))
     assert (job.record.timeout, job.record.retention) == (5, 90)
     assert job.due - job.created == timedelta(minutes=5)
-    assert work.options.queue == "mail"  # the task itself is as it was
+    assert work.options.queue == "mail"  # the task itself is unchanged
 
 
 async def test_the_default_retention_is_that_of_the_app(make):
@@ -73,7 +73,7 @@ async def test_a_job_can_be_due_at_an_instant(app, work, clock):
 
 
 class NoZone(tzinfo):
-    """A time zone that does not know its offset; such a datetime is naive as well."""
+    """A time zone without an offset; a datetime with it counts as naive."""
 
     def utcoffset(self, when):
         return None

@@ -1,4 +1,4 @@
-"""Where handlers run: what can be declared, and what a worker refuses to start with."""
+"""Executors: which declarations are accepted, and which ones a worker refuses at its start."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Replicas that live are not taken for dead, however the store was away for all of them."""
+"""Living replicas are not taken for dead after an outage of the store."""
 
 from contextlib import AsyncExitStack
 
@@ -15,7 +15,7 @@ from tests.jobs.test_outages import away
 
 @pytest.fixture
 async def fleet(make, clock):
-    """Three apps with a long task, and what they told."""
+    """Three apps with a long task, and their events."""
     apps = [await make(faulty=True) for _ in range(3)]
     events, begun = [], []
 

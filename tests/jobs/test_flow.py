@@ -1,4 +1,4 @@
-"""Many jobs on several workers, on every store: each runs once, whoever comes and goes."""
+"""Many jobs on several workers, on every store: each runs once while workers come and go."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +13,7 @@ WRONG = AttemptLost | JobsRecovered | ReplicaLost
 
 
 class Service:
-    """Replicas of one service in one process, and what they ran."""
+    """Replicas of one service in one process, and the jobs that they ran."""
 
     def __init__(self) -> None:
         self.runs: Counter[int] = Counter()
@@ -61,7 +61,7 @@ async def test_rolling_restarts_lose_no_job_and_count_no_failure(real_make):
     for job in jobs:
         await job.refresh()
         assert (job.state, job.failures, job.losses) == ("succeeded", 0, 0)
-    # Cut short before it counted, or counted and settled: never both.
+    # Interrupted before it counted, or counted and settled: never both.
     assert service.runs == Counter(range(400))
     assert not of_kind(service.events, WRONG)
 

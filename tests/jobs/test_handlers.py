@@ -1,4 +1,4 @@
-"""How handlers run and end: values, errors, time-outs, threads, and what they can know."""
+"""How handlers run and end: values, errors, time-outs, threads, and their context."""
 
 import asyncio
 import threading
@@ -21,12 +21,12 @@ ONCE = Backoff(max_attempts=1)
 
 
 class StopEverything(BaseException):
-    """Not an Exception, as those that some frameworks stop their tasks with."""
+    """A BaseException, like those that some frameworks use to stop their tasks."""
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
 class TestBothKinds:
-    """What does not depend on how a handler runs."""
+    """Behaviour that is the same for async and plain handlers."""
 
     def declare(self, app: Tenure, kind: str, body, **options):
         """Declare a task whose handler of that kind calls `body`."""
@@ -111,7 +111,7 @@ class TestBothKinds:
         task = self.declare(app, kind, give)
         async with app.worker():
             jobs = [await finished(await task.enqueue(n), clock) for n in range(4)]
-        # The handler has returned: what it did has happened, and must not happen again.
+        # The handler has returned: its effects have happened, and must not happen again.
         assert runs == [0, 1, 2, 3]
         assert [(job.state, job.error, job.attempt) for job in jobs] == [("succeeded", None, 1)] * 4
         for job in jobs:
@@ -196,7 +196,7 @@ async def test_context_variables_reach_threads(app, clock):
 
 
 def test_a_keyboard_interrupt_of_a_handlers_thread_fails_the_job():
-    """It is no Ctrl-C: only the main thread gets those."""
+    """It is not from Ctrl-C: only the main thread gets that."""
     app = Tenure("memory://")
 
     @app.task(retry=None)

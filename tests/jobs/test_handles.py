@@ -273,7 +273,7 @@ async def test_invalid_pauses_are_refused(app, seconds):
 
 
 async def test_text_with_odd_characters_is_stored_on_every_store(real_make):
-    """Reasons and messages are free text: whatever is in them, nothing breaks."""
+    """Reasons and messages are free text: any characters are stored."""
     app = await real_make()
     odd = "nul \0 surrogate \udcff snow \N{SNOWMAN}"
     has_written, go_on = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Rare troubles of a worker that must cost no job its life, and no worker its work."""
+"""Rare failures of a worker: no job is lost, and the worker continues."""
 
 import asyncio
 import threading
@@ -141,7 +141,7 @@ async def test_a_cancelled_leave_still_hands_back_jobs_and_leaves(app, clock):
     await clock.advance(1)
     serving.cancel()
     await clock.advance(1)
-    serving.cancel()  # as a time limit around the closing does
+    serving.cancel()  # like a time limit around the closing
     await clock.advance(10)
     assert serving.cancelled()
     assert (await job.refresh()).state == "waiting"
@@ -151,7 +151,7 @@ async def test_a_cancelled_leave_still_hands_back_jobs_and_leaves(app, clock):
 async def test_an_error_that_cannot_be_formatted_ends_its_job(app, clock):
     class Odd(Retry):
         def __init__(self) -> None:
-            """Forget about the base class."""
+            """Do not call the base class."""
 
         def __str__(self) -> str:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""What idle workers cost: they must not write to the disk only to find out that there is no job."""
+"""The cost of idle workers: they must not write to the disk to find out that no job waits."""
 
 from collections import Counter
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""A job that was lost twice may be what kills its workers: it runs alone."""
+"""A job that was lost twice may kill its workers, so it runs alone."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.jobs.replicas import lose_times
 
 @pytest.fixture
 def ran(app: Tenure, clock) -> list[str]:
-    """What has run, with who ran beside it."""
+    """The jobs that ran, each with the jobs that ran beside it."""
     ran: list[str] = []
     inside: set[str] = set()
 
@@ -170,7 +170,7 @@ async def test_two_suspects_do_not_run_together(app, store, clock, ran):
 
 
 async def test_a_suspect_starts_after_the_others_have_been_handed_back(make, faults, store, clock):
-    """Whoever is handed back and has not arrived would be lost with it, and count a loss."""
+    """A job whose hand-back has not arrived would be lost with it and count a loss."""
     app = await make(faulty=True)
     running: list[list[str]] = []
 
@@ -226,7 +226,7 @@ async def test_stopping_hands_back_a_waiting_suspect(app, store, clock, ran):
 
 
 async def test_a_suspect_waits_for_a_tick_in_flight(make, faults, store, clock):
-    """The run of that tick may stand on this replica already, and would be lost with it."""
+    """The run of that tick may already exist on this replica and would be lost with it."""
     app = await make(faulty=True)
     running: list[list[str]] = []
 

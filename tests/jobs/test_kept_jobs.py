@@ -18,7 +18,7 @@ from tests.rig.waiting import wait_until_async
 
 
 class LateReplies(FaultyStore):
-    """Loses the first reply to an insert, and only after its jobs have run and others pruned."""
+    """Loses the first reply to an insert, after its jobs have run and jobs were pruned."""
 
     lost = 0
 
@@ -186,7 +186,7 @@ async def test_a_job_of_a_user_transaction_is_kept_as_long_as_its_key(tmp_path: 
 
 
 async def test_an_insert_is_not_repeated_after_a_long_pause(make, clock: ManualClock, faults):
-    """By then its job may have run and may be forgotten."""
+    """By then its job may have run and may have been removed."""
     app = await make(faulty=True)
 
     @app.task

@@ -1,4 +1,4 @@
-"""Every kind of value that users have in signatures goes through the store and comes back."""
+"""Every kind of value in signatures goes through the store and comes back."""
 
 from typing import Any
 
@@ -49,5 +49,5 @@ async def test_equal_arguments_are_the_same_for_a_unique_key(app: Tenure, kind: 
 
 
 def shown(value: Any) -> Any:
-    """Return what shows of a value; attributes that are private do not."""
+    """Return the public content of a value, without private attributes."""
     return repr(value) if "Private" in repr(value) else value

@@ -1,4 +1,4 @@
-"""A handler that waits for another job lends its slot, so that this job can run."""
+"""A handler that waits for another job lends its slot, so that the other job can run."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.rig.waiting import wait_until_async
 
 
 class Kin:
-    """Tasks that wait for each other, and how many handlers are at work, not waiting."""
+    """Tasks that wait for each other, and the number of handlers that work and do not wait."""
 
     def __init__(self, app: Tenure, clock) -> None:
         self._clock = clock
@@ -226,7 +226,7 @@ async def test_parents_of_another_task_leave_slots_to_their_children(app, clock,
 
 @pytest.fixture
 def quick_parent(app) -> Task[[], int]:
-    """A task that takes no time, but for its wait for another one."""
+    """A task that takes no time except for its wait for another job."""
 
     @app.task(retry=None)
     async def quick_leaf() -> int:

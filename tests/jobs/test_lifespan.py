@@ -1,4 +1,4 @@
-"""What is there before a worker runs anything: its lifespan and its imports."""
+"""Lifespan and imports of a worker are complete before any job runs."""
 
 from contextlib import asynccontextmanager
 

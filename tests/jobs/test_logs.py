@@ -1,4 +1,4 @@
-"""What the log says about jobs and locks: levels, tracebacks and fields."""
+"""Log lines about jobs and locks: levels, tracebacks and fields."""
 
 import logging
 import traceback
@@ -47,7 +47,7 @@ async def test_a_final_failure_is_logged_as_one_error_with_its_traceback(app: Te
     [record] = errors(log)
     kind, error, trace = record.exc_info
     assert (kind, str(error)) == (ConnectionError, "no card for 7")
-    # From the handler on: frames of the worker say nothing about the error.
+    # From the handler on: frames of the worker do not help to find the error.
     assert [frame.name for frame in traceback.extract_tb(trace)] == ["pay", "charge"]
     shown = logging.Formatter().format(record)
     assert shown.count("Traceback") == 1
@@ -60,7 +60,7 @@ async def test_a_final_failure_is_logged_as_one_error_with_its_traceback(app: Te
 async def test_a_failure_of_a_stale_attempt_is_not_logged_as_an_error(
     app: Tenure, store, clock, log, seen
 ):
-    """Another worker has the job by now: whether it fails is up to that one."""
+    """Another worker has the job now: its attempt decides whether the job fails."""
 
     @app.task(retry=None)
     async def pay(order: int) -> None:

@@ -1,4 +1,4 @@
-"""Requests and replies that get lost: no duplicate, no orphan, no false loss, on every store."""
+"""Lost requests and replies: no duplicate, no orphan, no false loss, on every store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -78,7 +78,7 @@ async def test_a_repeated_insert_with_a_unique_key_still_counts_as_new(
 
 
 class FullAfterAnInsert(FaultyStore):
-    """A store that has no room left after its first insert."""
+    """A store that is full after its first insert."""
 
     async def _pass(self, call: str, send: Callable[[], Awaitable[Any]]) -> Any:
         if call == "insert" and self.faults.calls["insert"]:

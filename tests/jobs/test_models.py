@@ -1,4 +1,4 @@
-"""What is promised about Pydantic's models beyond that each kind of them arrives."""
+"""Promises about Pydantic models, beyond that each kind of them arrives."""
 
 from typing import Annotated, Any
 
@@ -60,7 +60,7 @@ async def test_a_job_may_be_older_than_an_alias(app: Tenure, make, clock):
 
 
 class Counting(BaseModel):
-    """Its validator gives another value each time."""
+    """A model whose validator returns another value each time."""
 
     number: Annotated[int, AfterValidator(lambda number: number + 1)]
 

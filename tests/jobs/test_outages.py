@@ -1,4 +1,4 @@
-"""A store that is away: handlers run on, the log stays short, work goes on by itself."""
+"""Outages of the store: handlers keep running, the log stays short, work resumes by itself."""
 
 import logging
 
@@ -53,7 +53,7 @@ async def test_handlers_run_through_an_outage(app: Tenure, clock, faults, seen, 
 
 
 async def test_all_replicas_survive_a_common_outage(make, clock, faults):
-    """Everybody has expired when the store is back; nobody takes anything from anybody."""
+    """All replicas have expired when the store is back; none takes jobs from another."""
     apps = [await make(faulty=True) for _ in range(3)]
     events: list = []
     starts = []
@@ -120,7 +120,7 @@ async def test_a_worker_that_starts_while_the_store_is_away_joins_when_it_is_bac
 
 
 async def test_a_worker_rejoins_a_store_that_came_back_empty(app: Tenure, store, clock, seen):
-    """As a Redis without persistence: the jobs are gone, the worker is not."""
+    """Like a Redis without persistence: the jobs are gone, the worker still runs."""
     cancelled = []
 
     @app.task
@@ -148,7 +148,7 @@ async def test_a_worker_rejoins_a_store_that_came_back_empty(app: Tenure, store,
 
 
 async def test_a_worker_does_not_miss_a_job_whose_end_is_on_its_way(app, clock, faults):
-    """Its beats say that it holds one job more than run there."""
+    """Its heartbeats report one job more than run there."""
 
     @app.task
     async def work() -> str:

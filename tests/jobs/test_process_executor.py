@@ -1,4 +1,4 @@
-"""CPU-bound tasks in child processes: what goes in and out, how they are killed, how they die."""
+"""CPU-bound tasks in child processes: arguments and results, stopping, deaths and reuse."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ Run = Callable[[JobRequest], Awaitable[Job]]
 
 
 def app_with_tasks(**settings: object) -> Tenure:
-    """Return an app of its own that knows the tasks of `cpu_tasks`."""
+    """Return a new app with the tasks of `cpu_tasks`."""
     app = Tenure("memory://", **settings)
     app._handlers.update(cpu_tasks.app._handlers)
     return app
@@ -74,7 +74,7 @@ async def gone(*pids: int) -> None:
         send(pids, signal.SIGKILL)
 
 
-# What goes in and comes out.
+# Arguments and results.
 
 
 async def test_arguments_and_results_follow_the_types_of_the_signature(run):
@@ -155,7 +155,7 @@ async def test_an_error_of_the_import_is_the_error_of_the_attempt(app, run, make
     assert Path(module.__file__).name in job.trace
 
 
-# What a job knows and says there.
+# Context, progress and output in a child.
 
 
 async def test_current_job_describes_the_job_in_a_child(app, run):
@@ -202,7 +202,7 @@ async def test_progress_before_the_death_of_a_child_is_shown(
         job = await app.enqueue(cpu_tasks.speak_and_die.request(str(tmp_path / "pid")))
         await clock.advance(0.1)
         await gone(await pid_in(tmp_path / "pid"))
-        await asyncio.sleep(0.3)  # in which nothing must be settled
+        await asyncio.sleep(0.3)  # in which no settlement may happen
         assert (await job.refresh()).state == "running"
         await clock.advance(1001)
         await finished(job, clock)
@@ -225,7 +225,7 @@ async def test_late_progress_of_a_job_is_dropped(tmp_path, capfd):
             after = await app.enqueue(cpu_tasks.about.request())
             assert (await after.wait(20)).state == "succeeded"
         assert (await after.refresh()).message == ""
-    assert capfd.readouterr().err == ""  # such as complaints of a loop that had more to do
+    assert capfd.readouterr().err == ""  # such as warnings of a loop with unfinished work
 
 
 async def test_output_of_a_job_is_flushed_when_it_ends(run, capfd, monkeypatch):
@@ -365,7 +365,7 @@ async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path,
     assert (job.state, job.attempt, job.failures) == ("succeeded", 1, 0)
 
 
-# Dying.
+# Deaths.
 
 
 @pytest.mark.parametrize(
@@ -473,7 +473,7 @@ async def test_a_job_that_exceeds_process_memory_is_stopped_with_the_reason():
     assert job.error.endswith("and process_memory allows 120 MB")
 
 
-# Used again, or not.
+# Reuse.
 
 
 async def test_children_are_used_again_up_to_a_number_of_jobs(run, monkeypatch):
@@ -500,7 +500,7 @@ async def test_a_child_that_is_idle_for_long_ends(run, monkeypatch):
 
 
 async def test_a_child_that_is_no_longer_needed_ends_by_itself(tmp_path):
-    """What its libraries do at exit is done; only a child that does not end is killed."""
+    """Exit handlers of libraries run; only a child that does not end is killed."""
     async with working() as app:
         await (await app.enqueue(cpu_tasks.write_at_exit.request(str(tmp_path / "bye")))).wait(20)
     assert (tmp_path / "bye").read_text() == "it ended by itself"

@@ -1,4 +1,4 @@
-"""The start of child processes: how long it may take, how many there are, and what may wait."""
+"""The start of child processes: time limits, their number, and jobs that wait for one."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def working(**settings: object) -> AsyncIterator[Tenure]:
 
 @pytest.fixture
 def slow(make_module: Callable[[str], ModuleType]) -> ModuleType:
-    """A module whose import waits in child processes, until there is a file "go"."""
+    """A module whose import waits in child processes until a file "go" exists."""
     module = make_module(SLOW)
     here(module, "slow").touch()
     return module
@@ -156,7 +156,7 @@ def test_a_job_is_not_overdue_while_its_child_may_still_start():
     assert recovery_grace(app._work_settings) > 40
 
 
-# Jobs that a handler enqueues.
+# Jobs that handlers enqueue.
 
 
 async def test_a_handler_in_a_child_enqueues_jobs():

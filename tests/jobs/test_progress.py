@@ -1,4 +1,4 @@
-"""What an attempt tells while it runs: progress, and checkpoints that outlive it."""
+"""What an attempt reports while it runs: progress, and checkpoints that survive it."""
 
 import asyncio
 
@@ -37,7 +37,7 @@ async def test_progress_is_shown_and_stays_after_the_end(app, clock):
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
 async def test_much_progress_takes_no_memory(app, clock, is_async):
-    """A handler that does not await keeps the loop from turning, and a thread is quicker."""
+    """A handler that never awaits blocks the loop, and a thread is faster than it."""
     loop, lengths = asyncio.get_running_loop(), []
 
     def work() -> None:
@@ -114,7 +114,7 @@ async def test_the_last_progress_is_shown_with_the_end(app, clock, kind, fails):
 
 
 async def test_a_job_cancelled_while_its_last_progress_is_stored_has_succeeded(app, clock, faults):
-    """Its work is done; to run it again would do it twice."""
+    """Its work is done; another attempt would do it twice."""
     faults.delay("note", 1000)
 
     @app.task

@@ -1,4 +1,4 @@
-"""Recovery: who takes the jobs of the dead, when, and how often."""
+"""Recovery: which replica takes the jobs of dead ones, when, and how often."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -41,7 +41,7 @@ async def test_beside_a_living_replica_a_newcomer_recovers_after_its_next_heartb
         await clock.advance(15)
         job = await app.work.enqueue(1)
         await claim_and_die(store)
-        clock.shift(10)  # the witness beats with the next step, and revives
+        clock.shift(10)  # the witness sends a heartbeat with the next step, and is revived
         await clock.advance(0)
         await store.jobs.beat([(await store.jobs.replicas())[0].id], ttl=10)
         async with app.worker(queues=["default"]) as worker:
@@ -64,7 +64,7 @@ async def test_without_other_replicas_a_newcomer_waits_one_ttl_before_it_recover
     async with app.worker():
         await clock.advance(9)
         assert (await job.refresh()).state == "running"
-        await store.jobs.beat(["dead"], ttl=10)  # the others come back after the outage
+        await store.jobs.beat(["dead"], ttl=10)  # other replicas could come back after the outage
         await clock.advance(5)
         assert (await job.refresh()).state == "running"
         await clock.advance(9)
@@ -72,7 +72,7 @@ async def test_without_other_replicas_a_newcomer_waits_one_ttl_before_it_recover
 
 
 async def test_a_replica_that_was_declared_dead_does_not_count_as_living(app, store, clock, runs):
-    """Its record is there until its jobs are settled, and has not ended."""
+    """Its record exists until its jobs are settled, and has not expired."""
     job = await app.work.enqueue(1)
     await claim_and_die(store)
     clock.shift(60)
@@ -107,7 +107,7 @@ async def test_after_a_gap_a_replica_waits_one_ttl_from_its_first_good_heartbeat
         faults.lose_request("claim", times=100_000)
         job = await app.work.enqueue(1)
         await claim_and_die(store)
-        await clock.advance(30)  # the store was away for everybody
+        await clock.advance(30)  # the store was away for all replicas
         faults.heal()
         await clock.advance(9)
         assert (await job.refresh()).state == "running"
@@ -117,7 +117,7 @@ async def test_after_a_gap_a_replica_waits_one_ttl_from_its_first_good_heartbeat
 
 
 async def test_a_slow_recovery_is_not_asked_for_a_second_time(app, store, clock, runs, faults):
-    """A store in trouble must not get the same work again with each beat."""
+    """A slow store must not get the same work again with each heartbeat."""
     async with app.worker():
         await clock.advance(20)
         await app.pause_queue("default")
@@ -136,7 +136,7 @@ async def test_a_slow_recovery_is_not_asked_for_a_second_time(app, store, clock,
 async def test_a_recovery_by_hand_does_not_wait(app, store, clock, runs, seen):
     job = await app.work.enqueue(1)
     await claim_and_die(store)
-    assert await app.recover() == []  # it may still live
+    assert await app.recover() == []  # it may still be alive
     clock.shift(10)
     [recovered] = await app.recover()
     assert (recovered.id, recovered.replica, recovered.state) == (job.id, "dead", "waiting")
@@ -203,7 +203,7 @@ async def test_a_job_past_its_time_out_has_time_to_unwind_before_it_counts_as_lo
     job = await app.work.using(timeout=10).enqueue()
     await claim_and_die(store)
     clock.shift(9)
-    await store.jobs.beat(["dead"], ttl=1000)  # it lives, and does not stop its handler
+    await store.jobs.beat(["dead"], ttl=1000)  # it lives, but does not stop its handler
     clock.shift(5)
     assert await app.recover() == []
     clock.shift(1)
@@ -483,7 +483,7 @@ async def test_on_every_store_a_dead_workers_job_runs_again(real_make, real_worl
 
 
 class Contested:
-    """Finds orphans one by one; another replica settles every other one first."""
+    """Returns orphans one by one; another replica settles every second one first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -535,7 +535,7 @@ async def test_a_stopped_worker_recovers_nothing(app, store, clock, runs, faults
         faults.delay("orphans", 30)
         while not faults.calls["orphans"]:
             await clock.advance(0.5)
-        faults.heal()  # the look that was sent goes on; the worker leaves by another one
+        faults.heal()  # the look in flight continues; the worker leaves with another one
     await clock.advance(60)
     assert (await job.refresh()).state == "running"
     assert [replica.id for replica in await store.jobs.replicas()] == ["dead"]

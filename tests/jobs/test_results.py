@@ -1,4 +1,4 @@
-"""A handler that has returned has succeeded: nothing about its result changes that."""
+"""A handler that has returned has succeeded, whatever its result is."""
 
 import enum
 from collections import OrderedDict, deque
@@ -71,7 +71,7 @@ class Secretive(Base):
 
 
 class Row:
-    """An object as an ORM gives it."""
+    """An object like those of an ORM."""
 
     name = "ann"
 

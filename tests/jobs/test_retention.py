@@ -1,4 +1,4 @@
-"""How long finished jobs are kept: by outcome, as the app, its tasks and single jobs say."""
+"""How long finished jobs are kept: by outcome, set by the app, its tasks and single jobs."""
 
 from datetime import timedelta
 
@@ -40,7 +40,7 @@ async def test_by_default_a_failure_is_kept_for_a_week_and_the_rest_for_a_day(
 
 
 async def kept(app: Tenure, clock: ManualClock, work) -> tuple[float, float]:
-    """Return for how long a job of a task is kept that has succeeded, and one that has failed."""
+    """Return how long a succeeded and a failed job of a task are kept."""
     async with app.worker():
         jobs = [await work.enqueue("do"), await work.enqueue("fail")]
         await clock.advance(1)

@@ -1,4 +1,4 @@
-"""What a failed attempt leads to: tries, waits, refusals, and the history of them."""
+"""Retries, delays and rejections after failed attempts, and their history."""
 
 import math
 from itertools import pairwise
@@ -237,7 +237,7 @@ async def test_a_subclass_of_retry_with_an_invalid_delay_does_not_block_its_job(
         await clock.advance(5)
         assert await neighbour.result(0) == "done"
         assert (await job.refresh()).state in ("waiting", "failed")
-    # Other stores than this one cannot keep an instant that is farther away.
+    # Some stores cannot keep a later instant.
     [stored] = await store.jobs.get([job.id])
     assert stored.due <= clock.wall() + micros(TTL_MAX)
 

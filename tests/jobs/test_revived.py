@@ -1,4 +1,4 @@
-"""A worker whose record had expired and was revived: what came meanwhile starts at once."""
+"""A worker whose record expired and was revived: jobs enqueued meanwhile start at once."""
 
 from tenure.core.jobs.records import SOON
 
@@ -26,7 +26,7 @@ async def test_jobs_enqueued_while_the_replica_had_expired_start_with_its_next_h
 async def test_ticks_continue_with_the_next_heartbeat_after_a_claim_found_its_worker_dead(
     app, clock, faults, monkeypatch
 ):
-    """As in a fail-over: for a moment, the store that answers does not know the record."""
+    """As in a fail-over: for a moment the answering server does not have the record."""
     ticks: list[float] = []
 
     @app.timer(every="1s")
@@ -36,7 +36,7 @@ async def test_ticks_continue_with_the_next_heartbeat_after_a_claim_found_its_wo
     async def forgets(*_: object) -> None:
         return None
 
-    clock.shift(0.5)  # so that no claim meets a tick, whose run would stand in the way
+    clock.shift(0.5)  # so that no claim is concurrent with a tick, whose run would interfere
     async with app.worker() as worker:
         await clock.advance(3)
         with monkeypatch.context() as forgetful:

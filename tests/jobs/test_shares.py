@@ -1,4 +1,4 @@
-"""How a worker divides itself between queues."""
+"""How a worker divides its slots between queues."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A worker that was told to stop begins nothing more, whatever it was about to do."""
+"""A worker that was asked to stop starts no more jobs, whatever it was about to do."""
 
 from contextlib import asynccontextmanager
 

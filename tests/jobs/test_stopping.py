@@ -1,4 +1,4 @@
-"""Stopping a worker: nothing is lost, nothing is counted, and it takes no longer than it may."""
+"""Stopping a worker: no job is lost, no loss is counted, and it takes no longer than allowed."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.rig.waiting import wait_until_async
 
 
 class Handled:
-    """Long jobs, and what became of them here."""
+    """Long jobs, and the ends of their handlers."""
 
     def __init__(self, app: Tenure, clock) -> None:
         self.began: list[int] = []
@@ -42,7 +42,7 @@ def handled(app, clock) -> Handled:
 
 
 async def leaving(worker) -> asyncio.Task[None]:
-    """Begin to leave a worker; time must pass before it has left."""
+    """Start leaving a worker; it has left only after time has passed."""
     return asyncio.ensure_future(worker.__aexit__(None, None, None))
 
 
@@ -55,7 +55,7 @@ async def test_running_jobs_may_finish_within_the_grace_period(app, clock, handl
     later = await handled.work.enqueue(1)
     await clock.advance(17)
     assert not left.done()
-    assert len(await app.replicas()) == 1  # it beats while it waits
+    assert len(await app.replicas()) == 1  # it sends heartbeats while it waits
     await clock.advance(2)
     await left
     assert await running.result() == 20
@@ -137,7 +137,7 @@ async def test_jobs_claimed_ahead_are_handed_back(app, clock, handled):
     await left
     states = [(await job.refresh()).state for job in jobs]
     assert sorted(states) == ["succeeded", "waiting", "waiting"]
-    # Others may run them at once.
+    # Other workers can run them at once.
     assert all(job.record.due <= clock.wall() for job in jobs if job.state == "waiting")
 
 
@@ -193,7 +193,7 @@ async def test_results_that_cannot_be_settled_are_left_to_recovery(
 async def test_a_job_that_has_run_to_its_end_is_not_handed_back(
     app, clock, handled, faults, monkeypatch
 ):
-    """The store is back when the worker leaves, which tells it the end, not that it stops."""
+    """The store is back when the worker leaves, so the worker settles the job as ended."""
     monkeypatch.setattr("tenure.runtime.work.worker._SETTLE_SECONDS", 0.05)
     close = Settler.close
 
@@ -234,7 +234,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_reported_and_handed_ba
     assert (await job.refresh()).state == "waiting"
     let_go.set()
     await clock.advance(1)
-    assert (await job.refresh()).state == "waiting"  # what it returns now is nobody's
+    assert (await job.refresh()).state == "waiting"  # its late return value is dropped
 
 
 async def test_a_thread_is_asked_to_stop_and_abandoned_if_it_does_not(app, clock, seen):
@@ -319,7 +319,7 @@ async def test_a_second_signal_hands_back_at_once():
         await asyncio.wait_for(inside.wait(), 5)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGTERM)  # an echo: whoever sends to the group as well
+        os.kill(os.getpid(), signal.SIGTERM)  # an echo, as from a process group
         await asyncio.sleep(0.5)
         assert not running.done()
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,8 +1,8 @@
-"""Weather in virtual time: calls get lost, workers come and go, jobs are cancelled.
+"""Random faults in virtual time: calls get lost, workers come and go, jobs are cancelled.
 
-As long as nobody is cut off for a ttl, nothing may be lost or run twice: every job ends exactly
-once, uncounted by anything. Whoever is cut off for longer is taken for dead, and still every job
-ends once.
+As long as no replica is cut off for a ttl, no job may be lost or run twice: every job ends exactly
+once, without a counted loss. A replica that is cut off for longer is taken for dead, and still
+every job ends once.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Weather:
         return work
 
     async def blow(self) -> None:
-        """Lose some calls of somebody, for less than a ttl."""
+        """Lose some calls of one replica for less than a ttl."""
         faults = self.dice.choice(self.faults)
         lose = self.dice.choice([faults.lose_request, faults.lose_reply])
         lose(self.dice.choice(CALLS), times=self.dice.randint(1, 4))
@@ -82,7 +82,7 @@ class Weather:
                 await self.clock.sleep(1000 if self.is_over else self.dice.uniform(1, 20))
 
     async def cut_off(self) -> None:
-        """Let somebody reach nothing for up to three ttls."""
+        """Cut one replica off for up to three ttls."""
         faults = self.dice.choice(self.faults)
         for call in CALLS:
             faults.lose_request(call, times=1_000_000)
@@ -91,7 +91,7 @@ class Weather:
         await self.clock.sleep(self.dice.uniform(1, 20))
 
     async def run(self, blow: Callable[[], Awaitable[None]], **settings: object) -> list[Job[Any]]:
-        """Let it blow until all jobs are asked for; return all jobs when it has calmed down."""
+        """Inject faults until all jobs are enqueued; return all jobs when they have ended."""
         store = connect("memory://", namespace="storm", clock=self.clock)
         async with AsyncExitStack() as stack:
             apps = [
@@ -136,8 +136,8 @@ async def test_every_job_ends_exactly_once(seed: int):
         assert weather.ended[job.id] == 1 or job.state == "cancelled"
         assert weather.begun[job.id] <= job.attempt
     assert not of_kind(weather.events, ReplicaLost | JobsRecovered)
-    # A hand-back that was heard is told as lost if, before it is repeated, another attempt has
-    # ended as well: nothing has happened to the job.
+    # A hand-back that arrived is reported as lost if, before its repeat, another attempt has
+    # ended: nothing has happened to the job.
     assert {lost.outcome for lost in of_kind(weather.events, AttemptLost)} <= {"handed back"}
 
 

@@ -1,4 +1,4 @@
-"""A worker under a supervisor, from the inside: what it makes of what it hears, or does not."""
+"""A worker under a supervisor: how it reacts to messages of the supervisor, and to silence."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ class Line:
         self.is_closed = False
         self.reports: list[Report] = []
         self.repeats: Order | None = None
-        """What the supervisor says every half second; None: nothing."""
+        """The message that the supervisor sends every half second; None: no message."""
         self._clock = clock
 
     def send(self, report: Report) -> None:
@@ -130,7 +130,7 @@ async def test_a_running_job_is_on_the_board_until_it_ends(app, clock, line):
 
 
 async def suspect_beside_another(app, store, clock, line, suspects: int = 1):
-    """Let suspicious jobs meet a worker in which something runs; return the first and that one."""
+    """Let a busy worker claim suspicious jobs; return the first of them and the running job."""
     app.ran_here = []
 
     @app.task
@@ -164,14 +164,14 @@ async def test_a_suspicious_job_is_handed_over_as_a_replica_of_its_own(app, stor
         assert reports.replica != line.replica
         await suspect.refresh()
         assert (suspect.state, suspect.replica) == ("running", reports.replica)
-        # The worker goes on, with what runs and with what comes.
+        # The worker continues with its running jobs and with new ones.
         assert (await ordinary.refresh()).state == "running"
         more = await app.work.enqueue(0)
         await clock.advance(2)
         assert (await ordinary.refresh()).state == "succeeded"
         assert (await more.refresh()).state == "succeeded"
         assert not ran_here(app, suspect)
-    # It is not left: another process works as that replica.
+    # Its record stays: another process works as that replica.
     assert [report.id for report in await store.jobs.replicas()] == [reports.replica]
 
 
@@ -199,7 +199,7 @@ async def test_several_suspicious_jobs_share_a_process_one_after_the_other(app, 
         await clock.advance(1)
         [reports] = handed_over(line)
         assert len(reports.jobs) == 3
-        # The first of them kills it. The worker gets them again before it hears of that.
+        # The first of them kills it. The worker claims them again before it learns of that.
         await bury(store, reports.replica, [first.id], delays=[0.0] * 10)
         await clock.advance(3)
         assert {(await app.job(id_)).state for id_ in reports.jobs} == {"waiting"}
@@ -255,7 +255,7 @@ async def test_a_claim_that_gets_another_job_costs_nothing(app, store, clock, li
         await clock.advance(0.5)
         await urgent.enqueue(0)
         faults.heal()
-        for _ in range(12):  # nothing beats for the second replica here
+        for _ in range(12):  # no heartbeats for the second replica here
             await clock.advance(0.5)
         assert len(handed_over(line)) == 1
         second_replicas = {
@@ -335,7 +335,7 @@ async def test_a_job_that_was_taken_over_before_its_hand_over_runs_once(app, sto
         ran.append(None)
 
     job = await work.enqueue()
-    await claim_and_die(store, "another", ttl=1000)  # which has it now, and is at work
+    await claim_and_die(store, "another", ttl=1000)  # which has the job now and is working on it
     resumed = HandOver("before", [job.id])
     worker = app._worker(queues=None, concurrency=10, grace=5, link=line, resumed=resumed)
     async with worker:

@@ -1,4 +1,4 @@
-"""A replica that was taken for dead stops what it ran, says so, and goes on under a new id."""
+"""A replica that was taken for dead stops its jobs, reports them, and continues under a new id."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from tests.rig.waiting import wait_until_async
 
 
 async def declare_dead(store, clock, faults) -> None:
-    """Let the beats of `app` be lost until another replica recovers its jobs."""
+    """Lose the heartbeats of `app` until another replica recovers its jobs."""
     faults.lose_request("beat", times=100_000)
     await clock.advance(11)
     await recover(store, delays=[30.0, 30.0], grace=25)
@@ -96,7 +96,7 @@ async def test_jobs_claimed_ahead_are_dropped(app: Tenure, store, clock, faults)
         await app.enqueue_many(work.request(n) for n in range(2))
         await clock.advance(0.1)
         assert (await app.queues())[0].running == 2
-        await leave(store, worker.replica)  # it is gone from the store, and does not know yet
+        await leave(store, worker.replica)  # its record is gone, and it has not noticed yet
         await clock.advance(60)
         assert await app.queues() == []
     assert {n for n, _ in ran} == {0, 1}
@@ -159,7 +159,7 @@ async def test_a_worker_that_is_revived_in_time_keeps_its_jobs(app: Tenure, cloc
         await clock.advance(1)
         before = worker.replica
         faults.lose_request("beat", times=100_000)
-        await clock.advance(25)  # it has expired, and nobody has taken anything
+        await clock.advance(25)  # it has expired, but no job was taken
         faults.heal()
         await clock.advance(20)
         assert await job.result() == "undisturbed"

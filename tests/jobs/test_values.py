@@ -1,4 +1,4 @@
-"""Arguments and results keep their types, and what does not fit is refused before it is stored."""
+"""Arguments and results keep their types; values that do not fit are refused before storing."""
 
 import enum
 import uuid
@@ -96,7 +96,7 @@ async def test_pydantic_models_come_back_unchanged(app: Tenure, clock):
 
 
 class Point:
-    """A model as Pydantic's are, for the places where it is not installed."""
+    """A model like those of Pydantic, for environments without it."""
 
     def __init__(self, x: int) -> None:
         self.x = x

@@ -1,4 +1,4 @@
-"""What a worker claims, starts, keeps for a moment and hands back."""
+"""The jobs that a worker claims, starts, keeps for a moment and hands back."""
 
 import asyncio
 from contextvars import ContextVar
@@ -15,7 +15,7 @@ from tests.rig.waiting import wait_until_async
 
 
 class Gate:
-    """Handlers stop here until they are let through."""
+    """Handlers wait here until the test lets them through."""
 
     def __init__(self) -> None:
         self.arrived: list[object] = []
@@ -76,7 +76,7 @@ async def test_quick_jobs_are_claimed_ahead_in_large_batches(app: Tenure, clock,
 
 
 async def make_it_quick(app: Tenure, clock) -> None:
-    """Let the worker see jobs that take no time, so that it claims ahead."""
+    """Run jobs that take no time, so that the worker claims ahead."""
 
     @app.task
     async def quick() -> None: ...
@@ -313,5 +313,5 @@ async def test_an_unexpected_error_ends_the_worker_and_is_raised(app, clock, mon
     await clock.advance(60)
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(working, 10)
-    # Nothing is left that waits for a stop.
+    # No task is left that waits for a stop.
     await wait_until_async(lambda: asyncio.all_tasks() <= before)

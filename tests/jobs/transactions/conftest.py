@@ -17,7 +17,7 @@ def kind(request) -> str:
 
 @pytest.fixture
 def url(kind, tmp_path, request) -> str:
-    """A database that has room for the user's tables and for ours."""
+    """A database for the user's tables and those of Tenure."""
     if kind in ON_POSTGRES:
         return request.getfixturevalue("postgres_server").url
     return f"sqlite:///{tmp_path / 'tenure.db'}"

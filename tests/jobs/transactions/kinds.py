@@ -1,11 +1,11 @@
-"""Which kinds of connections a test is for, and what jobs do in them."""
+"""The kinds of connections that tests use, and the jobs that use them."""
 
 import pytest
 
 from tenure import Backoff, Tenure
 from tests.jobs.transactions.own_connections import Own, values
 
-# What differs between drivers is tried on all of them; the rest on one for each database.
+# Tests of driver differences use all of them; other tests use one for each database.
 ONE_OF_EACH = pytest.mark.parametrize("kind", ["sqlite3", "asyncpg"], indirect=True)
 ONE_OF_EACH_DRIVER = pytest.mark.parametrize(
     "kind",

@@ -1,4 +1,4 @@
-"""Connections of the user's own, of every kind that can take part in jobs."""
+"""User connections of every kind that can take part in jobs."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ KINDS = (*ON_SQLITE, *ON_POSTGRES)
 
 
 class Own:
-    """A connection with a table of the user's own."""
+    """A user connection with a table of the user."""
 
     table = ""
 
@@ -33,7 +33,7 @@ class Own:
         self.connection = connection
 
     def transaction(self) -> AbstractAsyncContextManager[object]:
-        """Begin, and commit at the end."""
+        """Begin a transaction and commit it at the end."""
         if self.kind == "sqlite3":
             return _begun(self.connection)
         if self.kind.startswith("sqlalchemy"):
@@ -50,7 +50,7 @@ class Own:
             await self.connection.execute(statement)
 
     async def add(self, amount: int) -> None:
-        """Write something."""
+        """Write a row."""
         await self.run(f"INSERT INTO {self.table} VALUES ({amount})")
 
 
@@ -100,7 +100,7 @@ def path_of(url: str) -> str:
 
 
 async def values(url: str, table: str) -> list[int]:
-    """Return what was committed to a table, seen from outside."""
+    """Return the committed rows of a table, read over another connection."""
     query = f"SELECT amount FROM {table} ORDER BY amount"
     if url.startswith("sqlite"):
         db = sqlite3.connect(path_of(url))
@@ -116,7 +116,7 @@ async def values(url: str, table: str) -> list[int]:
 
 
 async def on_postgres(url: str, statement: str) -> None:
-    """Run a statement past everybody."""
+    """Run a statement over another connection."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(statement)

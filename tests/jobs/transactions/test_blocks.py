@@ -1,4 +1,4 @@
-"""`current_job().transaction`: what may be done inside the block, and after it."""
+"""`current_job().transaction`: what a handler can do inside the block, and after it."""
 
 import asyncio
 import sqlite3
@@ -161,7 +161,7 @@ async def test_blocks_on_one_loop_wait_for_each_other(app, own, kind):
             mine.table = own.table
             async with current_job().transaction(mine.connection):
                 await mine.add(amount)
-                await asyncio.sleep(0.02)  # whoever waits for the file must not stop this
+                await asyncio.sleep(0.02)  # a writer that waits for the file must not block this
 
     async with app.worker():
         jobs = [await work.enqueue(number) for number in range(5)]
@@ -231,7 +231,7 @@ async def test_plain_with_is_for_synchronous_connections(app, own):
 
 
 class SlowCommit:
-    """A connection whose commit takes until it is let go."""
+    """A connection whose commit waits until the test lets it end."""
 
     blocks = False
 

@@ -1,4 +1,4 @@
-"""`current_job().transaction`: the commit that also ends the job, for whoever still has it."""
+"""`current_job().transaction`: the commit that also ends the job, if the attempt still holds it."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ async def test_a_stale_attempt_is_refused_before_it_writes(app, own):
 
 
 async def taken_over_by(rival: Tenure) -> None:
-    """Have somebody give the caller's job to others, behind the back of its worker."""
+    """Let another replica take over the caller's job without its worker noticing."""
     job = current_job()
     away = settlement(id=job.id, fence=job.fence, outcome="handed back", delay=60)
     assert await rival._store.jobs.settle([away]) == ["settled"]
@@ -120,7 +120,7 @@ async def test_a_block_whose_attempt_became_stale_is_undone(app, own):
                 )
         except AttemptOver as error:
             seen.append(error)
-            async with own.transaction():  # the connection is free for others
+            async with own.transaction():  # other tasks can use the connection
                 await own.add(2)
             raise
 

@@ -1,4 +1,4 @@
-"""`task.within`: jobs that are there if and only if the user's transaction was committed."""
+"""`task.within`: jobs that exist if and only if the user's transaction was committed."""
 
 import asyncio
 from contextlib import suppress
@@ -27,7 +27,7 @@ async def test_a_job_is_visible_after_the_commit_and_wakes_a_sleeping_worker(app
             await asyncio.sleep(0.05)
             with pytest.raises(JobNotFound):
                 await app.job(job.id)
-        # It looks every five seconds by itself.
+        # It polls every five seconds by itself.
         assert await job.result(timeout=2) == 42
     assert await effects(own) == [1]
 
@@ -65,7 +65,7 @@ async def test_no_setting_is_changed_in_a_user_transaction(app, own):
         before = await settings()
         await declare_double(app).using(unique="k").within(own.connection).enqueue(1)
         after = await settings()
-    assert {name: after[name] for name in before} == before  # it may have loaded more
+    assert {name: after[name] for name in before} == before  # it may have loaded more settings
 
 
 @ONE_OF_EACH_DRIVER

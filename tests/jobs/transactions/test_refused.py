@@ -1,4 +1,4 @@
-"""`task.within`: what cannot work is told."""
+"""`task.within`: misuse raises an error."""
 
 import sqlite3
 from contextlib import AsyncExitStack
@@ -51,7 +51,7 @@ async def test_a_connection_to_another_database_is_refused(app, kind, url, names
         await on_postgres(url, f'CREATE DATABASE "{namespace}"')
     try:
         for prepared in (False, True):
-            if prepared:  # another service keeps its jobs there
+            if prepared:  # another service has its jobs there
                 async with Tenure(elsewhere, namespace=namespace) as other:
                     assert await other.queues() == []
             async with AsyncExitStack() as stack:

@@ -20,7 +20,7 @@ def test_a_thread_can_enqueue_within_its_transaction(kind, url, namespace):
     described = Tenure(url, namespace=namespace)
     double = declare_double(described)
     with blocking.Tenure(described) as app:
-        # Both begin a transaction by themselves.
+        # Both begin a transaction implicitly.
         db = sqlite3.connect(path_of(url)) if kind == "sqlite3" else psycopg.connect(url)
         job = app.enqueue(double.request(1), within=db)
         db.rollback()
