@@ -1,9 +1,9 @@
 """The command: `python -m tests.interleavings --store postgres --seeds 2000`.
 
-Or `--store postgres --kind jobs --seed 7`, which runs one again.
+Or `--store postgres --kind jobs --seed 7`, which replays one schedule.
 """
 
-# ruff: noqa: T201 - a command talks by print
+# ruff: noqa: T201 - a command prints its results
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.interleavings.many import (
+from tests.interleavings.batches import (
     COLUMNS,
     FAMILIES,
     Sum,
@@ -53,13 +53,13 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.interleavings", description=__doc__)
-    parser.add_argument("--store", choices=FAMILIES, help="only this one")
-    parser.add_argument("--kind", choices=KINDS, help="only calls about these")
+    parser.add_argument("--store", choices=FAMILIES, help="only this store")
+    parser.add_argument("--kind", choices=KINDS, help="only calls of this kind")
     parser.add_argument("--seeds", type=int, default=200, help="how many for each store (200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--processes", type=int, default=2, help="that run them (2)")
-    parser.add_argument("--seed", type=int, help="replay this one, and shorten it if it fails")
-    parser.add_argument("--no-cuts", action="store_true", help="let no call be cut")
+    parser.add_argument("--processes", type=int, default=2, help="number of processes (2)")
+    parser.add_argument("--seed", type=int, help="replay this seed, and shorten it if it fails")
+    parser.add_argument("--no-cuts", action="store_true", help="cut no calls")
     parser.add_argument("--one-at-a-time", action="store_true", help="let no calls overlap")
     options = parser.parse_args()
     if options.seed is not None and (options.store is None or options.kind is None):
@@ -77,7 +77,7 @@ def _run(family: str, kinds: list[str], options: argparse.Namespace, how: dict[s
         for first in range(options.first, options.first + each, _PIECE)
     ]
     total = Sum()
-    # Afresh, not forked: the parent may have threads.
+    # Spawned, not forked: the parent may have threads.
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
         sums = [pool.submit(run_many, family, kind, seeds, **how) for kind, seeds in pieces]
         for future in sums:

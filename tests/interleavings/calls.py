@@ -1,4 +1,4 @@
-"""From a step of a program to the call that a client would make at that moment.
+"""Turns a step of a program into the call that a client would make at that moment.
 
 The programs are those of `tests.model`. A step names what it is about by how recent it is, so that
 it can be drawn before anything has happened.
@@ -24,7 +24,7 @@ from tests.rig.endings import settlement
 
 
 class Calls(TimerCalls):
-    """What clients know: all answers so far. What refers to nothing gives no call."""
+    """The knowledge of clients: all answers so far. A step that refers to nothing makes no call."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -45,7 +45,7 @@ class Calls(TimerCalls):
         return made
 
     def looks(self) -> list[Call]:
-        """Return the calls that show all there is."""
+        """Return the calls that read the whole state."""
         if self.keys:
             return [Call("leases.find"), Call("leases.marked", (sorted(self.keys),))]
         looks = [Call("jobs.get", (sorted(self.jobs),)), Call("jobs.replicas"), Call("jobs.counts")]
@@ -53,15 +53,15 @@ class Calls(TimerCalls):
 
     @property
     def jobs(self) -> list[str]:
-        """The ids of all jobs that there may be."""
+        """The ids of all jobs that may exist."""
         return [*self.inserted, *self.runs]
 
     def last_looks(self) -> list[Call]:
-        """Return those that also change something: what each replica would be told."""
+        """Return the reads that also change something: a heartbeat of each replica."""
         return [] if self.keys else [self._beat([replica], 3.0) for replica in REPLICAS]
 
     def learn(self, op: Op) -> None:
-        """Remember what an answer said."""
+        """Remember an answer."""
         answer = op.answer
         self._claimed += self.learn_of_timers(op.call, answer)
         if isinstance(answer, Granted) and answer.lease not in self._grants:
@@ -146,7 +146,7 @@ class Calls(TimerCalls):
         return Call("jobs.orphans", (), {"by": by, "replica": replica})
 
     def _settled_orphans(self, delays: Sequence[float]) -> Call | None:
-        """Settle what an earlier look has found."""
+        """Settle the orphans of an earlier look."""
         if not self._orphans:
             return None
         by, jobs = self._orphans.pop(0)
@@ -154,7 +154,7 @@ class Calls(TimerCalls):
         return Call("jobs.settle", ([lost(job, by=by, at=0, delays=delays) for job in jobs],))
 
     def _claim(self, replica: str, queues: Sequence[str], limit: int) -> Call:
-        # Numbers only grow, also if the replica was forgotten meanwhile.
+        # Numbers only grow, even if the replica was removed meanwhile.
         self._claim_numbers[replica] += 1
         call = Call("jobs.claim", (replica, self._claim_numbers[replica], queues, limit))
         self._last_claims[replica] = call
@@ -194,7 +194,7 @@ class Calls(TimerCalls):
         return Call("jobs.note", (made,)) if made else None
 
     def _recover(self, delays: Sequence[float], grace: float, limit: int) -> Call:
-        del limit  # with a small one, whom it takes first is each store's own matter
+        del limit  # with a small limit, each store chooses which orphans come first
         if (settled := self._settled_orphans(delays)) is not None:
             return settled
         self._ends_after(RESERVED_FOR)
@@ -246,12 +246,12 @@ class Calls(TimerCalls):
 
 
 def repeated(call: Call) -> Call:
-    """Return the same call, as it is made again after a lost reply."""
+    """Return the repeat of a call, as after a lost reply."""
     return Call(call.name, call.arguments, call.details, is_repeat=True)
 
 
 def undoing(call: Call) -> Call:
-    """Return what a client does that was cancelled while it made this call."""
+    """Return the calls of a client that was cancelled during this call."""
     if call.name != "leases.acquire":
         return repeated(call)
     (key,) = call.arguments

@@ -1,4 +1,4 @@
-"""What the rigs share whose store objects live on one event loop."""
+"""Shared by the rigs whose store objects live on one event loop."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from tests.interleavings.programs import STORES
 from tests.interleavings.readings import Call
 from tests.interleavings.scheduler import Point, ViolationError
 
-# The call that whatever runs is part of.
+# The call that the running code belongs to.
 current: ContextVar[Op | None] = ContextVar("current", default=None)
 
 _TICKS = 8  # of the loop: enough for a chain of wake-ups to run out
@@ -26,7 +26,7 @@ _PATIENCE = 20.0
 
 
 class LoopRig(ABC):
-    """Several store objects on one event loop, which runs only while something is to happen."""
+    """Several store objects on one event loop, which runs only between points of the schedule."""
 
     def __init__(self, url: str) -> None:
         self.clock = ManualClock()
@@ -36,7 +36,7 @@ class LoopRig(ABC):
         self.loop = asyncio.new_event_loop()
         self.stores: list[Any] = [self.store(url, self.clock) for _ in range(STORES)]
         self.witness = self.stores[0]
-        """Whom nobody holds up while nothing else happens."""
+        """Store objects that are not held up at the moment."""
         self.tasks: dict[Op, asyncio.Task[None]] = {}
         self._finished: list[Op] = []
         self._number = 0
@@ -90,7 +90,7 @@ class LoopRig(ABC):
     async def _make(self, op: Op) -> None:
         try:
             op.answer = await op.call.made_on(self.stores[op.store])
-        except BaseException as error:  # noqa: BLE001 - the schedule judges it
+        except BaseException as error:  # noqa: BLE001 - the schedule compares the error
             op.error = error
         del self.tasks[op]
         self._finished.append(op)
@@ -117,7 +117,7 @@ class LoopRig(ABC):
         return answer
 
     def do(self, work: Any) -> Any:
-        """Let the loop run until something is done."""
+        """Run the loop until a coroutine is done."""
         return self.loop.run_until_complete(work)
 
     def first_of(self, store: int) -> Op | None:
@@ -136,4 +136,4 @@ class LoopRig(ABC):
 
     @abstractmethod
     async def is_quiet(self) -> bool:
-        """Return whether nothing moves any more without being told to."""
+        """Return whether nothing happens any more by itself."""

@@ -1,4 +1,4 @@
-"""Whether concurrent calls can be explained: by some order of them, one after the other."""
+"""Decides whether some sequential order explains the answers of concurrent calls."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -8,12 +8,12 @@ from tests.interleavings.readings import UNKNOWN, Call, lists_all
 from tests.interleavings.spec import Spec, State
 
 Fate = Literal["answered", "happened", "never", "maybe"]
-"""What is known about a call: its answer; that it took effect, or did not; or nothing."""
+"""What is known about a call: its answer, that it took effect or not, or nothing."""
 
 
 @dataclass(eq=False)
 class Op:
-    """A call that was made, and what came of it."""
+    """A call that was made, and its result."""
 
     call: Call
     caller: int
@@ -25,7 +25,7 @@ class Op:
     answer: Any = UNKNOWN
     error: BaseException | None = None
     note: str = ""
-    """What was done to it."""
+    """How it was cut."""
     followers: set["Op"] = field(default_factory=set)
     """Calls that it must not come after."""
     touches: frozenset[str] = field(default_factory=frozenset)
@@ -49,16 +49,16 @@ def _end(op: Op) -> float:
 
 
 def _precedes(op: Op, other: Op, whole: Op) -> bool:
-    """Return whether one comes before another, which is part of a call, or not at all."""
+    """Return whether an op must come before another one, which may be part of a call."""
     return _end(op) < other.begun or not op.followers.isdisjoint((other, whole))
 
 
 def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool) -> list[State]:
     """Return the states that the ops can have led to, in any order that real time allows.
 
-    Empty: there is no such order. `skips`: the store passes by what others have locked.
+    Empty: there is no such order. `skips`: the store skips records that others have locked.
     """
-    # A list of all may have seen one schedule earlier than another.
+    # A list of all schedules may have read one schedule earlier than another.
     listed = {op for op in ops if lists_all(op.call) and any(map(op.overlaps, {*ops} - {op}))}
     wholes = {
         part: op
@@ -97,7 +97,7 @@ def explained(spec: Spec, states: Iterable[State], ops: list[Op], *, skips: bool
 
 
 def _parts(op: Op, *, skips: bool) -> list[Op]:
-    """Return what others can come in between of: each commit of a call is a step of its own.
+    """Return the parts of a call between which others can come: each commit is one part.
 
     Where nothing waits for locks, all of them are one.
     """
@@ -120,6 +120,6 @@ def _parts(op: Op, *, skips: bool) -> list[Op]:
 
 
 def _held(op: Op, ops: list[Op]) -> frozenset[str]:
-    """Return what others may have had locked meanwhile."""
+    """Return the records that others may have had locked meanwhile."""
     others = (other.touches for other in ops if other is not op and op.overlaps(other))
     return frozenset().union(*others)

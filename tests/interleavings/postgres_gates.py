@@ -1,7 +1,7 @@
 """Gates inside the functions of the PostgreSQL store: a schedule can stop between statements.
 
-The functions are read from the database and written back with a look at the gate before each of
-their statements. A session that comes to a gate waits for an advisory lock that the schedule has.
+The functions are read from the database and written back with a gate before each of their
+statements. A session at a gate waits for an advisory lock that the schedule holds.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import asyncpg
 
-CLASS = 77  # of the advisory locks: with the number of a session, or one of those below
+CLASS = 77  # class of the advisory locks, used with a session's number or one of those below
 OPEN = 0
 COARSE = 1
 
@@ -52,7 +52,7 @@ async def put_in(connection: asyncpg.Connection) -> int:
     await connection.execute(_GATE)
     gates = 0
     for definition, is_outer in await connection.fetch(_FUNCTIONS):
-        # Held up by a schedule, a call takes longer than it ever would.
+        # A call that a schedule holds up takes longer than it ever would otherwise.
         patient = re.sub(r"SET lock_timeout TO '\d+'", "SET lock_timeout TO '20000'", definition)
         lines = list(_gated(patient.splitlines(), is_outer=is_outer))
         gates += sum("tenure.gate(" in line for line in lines)

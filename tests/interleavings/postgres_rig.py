@@ -18,8 +18,8 @@ from tests.interleavings.scheduler import ITS_REPLY, Point
 
 _AMIDST = "a statement"
 _AFTER_ALL_CALLS = 10_000
-_FINE_EVERY = 2  # seeds: the others stop calls only before their commits, and so get further
-_DEADLOCK_SECONDS = 0.5  # until PostgreSQL has ended one for sure
+_FINE_EVERY = 2  # seeds; the other seeds stop calls only before their commits, and get further
+_DEADLOCK_SECONDS = 0.5  # until PostgreSQL has surely ended a deadlock
 
 _WAITING = f"""
 SELECT pid, locktype = 'advisory' AND classid = {gates.CLASS} AS at_gate
@@ -43,7 +43,7 @@ class _Line:
         self.is_flying = False
         self.is_blocked = False
         self.point: Point | None = None
-        """Where it stands inside a function."""
+        """Its position inside a function."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -77,7 +77,7 @@ class _Dialer:
 
 
 class PostgresRig(LoopRig):
-    """Several store objects on one database, which must not be anybody else's."""
+    """Several store objects on one database, which nothing else may use."""
 
     skips = True
 
@@ -85,7 +85,7 @@ class PostgresRig(LoopRig):
         super().__init__(url)
         self._url = url
         self._lines: dict[int, _Line] = {}
-        """By process id of the server, also those whose client has gone."""
+        """By process id of the server, including sessions whose client has gone."""
         self._gone: set[int] = set()
         self._futures: dict[Point, tuple[_Line, asyncio.Future[None]]] = {}
         self._amidst: dict[Point, _Line] = {}
@@ -102,7 +102,7 @@ class PostgresRig(LoopRig):
     async def open(self) -> None:
         # A call that stands at a gate holds its unique keys; the specification knows no busy ones.
         self._patience.setattr("tenure.stores.postgres.jobs._KEY_PATIENCE_MS", 4000)
-        # And it may be committed long after the instant that it was told, so beats look at all.
+        # It may also be committed long after its instant, so heartbeats look at everything.
         self._patience.setattr("tenure.stores.postgres.replicas._WHOLE_LOOK_EVERY", -math.inf)
         self._control = await asyncpg.connect(self._url)
         await self.witness.open()
@@ -143,7 +143,7 @@ class PostgresRig(LoopRig):
             self.do(self._tell(_LOCK if is_fine else _UNLOCK, gates.COARSE))
 
     async def hold(self, line: _Line, what: str) -> None:
-        """Wait until the schedule says so."""
+        """Wait until the schedule lets it go on."""
         if self.open_gate:
             return
         future = self.loop.create_future()
@@ -244,7 +244,7 @@ class PostgresRig(LoopRig):
         )
 
     def _is_stuck(self) -> bool:
-        """Return whether everybody waits for a lock, and PostgreSQL does not end it."""
+        """Return whether all sessions wait for locks and PostgreSQL has not ended it."""
         now = self.loop.time()
         self._stuck_since = self._stuck_since or now
         return now - self._stuck_since > _DEADLOCK_SECONDS

@@ -1,7 +1,7 @@
-"""Schedules: programs of `tests.model`, dealt out to several callers and cut into windows.
+"""Schedules: programs of `tests.model`, divided among several callers and cut into windows.
 
-The calls of one window are made concurrently. A seed decides the program, who makes which call,
-what is cut where, and in which order everything waits or goes on.
+The calls of one window are made concurrently. A seed decides the program, the caller of each call,
+the cuts, and the order in which calls wait or go on.
 """
 
 import random
@@ -19,7 +19,7 @@ AT_ITS_REPLY = -1
 _POOL = 120
 _WINDOWS = 7
 _ANYTHING = ("",)
-# What a window is about. Mostly calls between which something could go wrong.
+# Themes of windows: mostly calls that could interfere with each other.
 _REVIVAL = ("beat", "beat", "recover", "recover", "claim", "settle")
 _LEASE_THEMES = (
     ("acquire", "acquire", "release"),
@@ -78,14 +78,14 @@ class Step(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """All that is decided before anything happens."""
+    """All decisions about a run, made before it starts."""
 
     kind: str
     seed: int
     steps: tuple[Step, ...]
 
     def chance(self, window: int) -> random.Random:
-        """Return what decides the order within a window, whatever else was left out."""
+        """Return the random numbers of a window, independent of what was left out."""
         return random.Random(f"{self.kind} {self.seed} {window}")
 
 
@@ -114,7 +114,7 @@ def drawn(kind: str, seed: int, *, cuts: bool = True, windows: bool = True) -> S
         steps += _dealt_out(chance, pool, _JOB_THEMES)
     if not windows:
         steps = [step._replace(window=number) for number, step in enumerate(steps)]
-    if cuts and chance.random() < 0.8:  # some go well, to reach further
+    if cuts and chance.random() < 0.8:  # some run without cuts, to get further
         steps = [_perhaps_cut(chance, step) for step in steps]
     return Schedule(kind, seed, tuple(steps))
 
@@ -126,7 +126,7 @@ class _Pool:
         self._left = list(program)
 
     def take(self, *names: str) -> programs.Program:
-        """Return the next step of each name, as far as there is one; of any, without a name."""
+        """Return the next step of each name, if there is one; an empty name takes any step."""
         taken = []
         for name in names:
             fitting = (step for step in self._left if not name or step[0] == name)
@@ -137,7 +137,7 @@ class _Pool:
 
 
 def _forward(program: programs.Program) -> programs.Program:
-    """Return the same, but for steps after which a cursor may go back: so each tick runs once."""
+    """Return the program without steps that may set a cursor back, so that each tick runs once."""
     steps = [(name, dict(arguments)) for name, arguments in program if name != "reset"]
     for name, arguments in steps:
         if name == "advance":
@@ -146,7 +146,7 @@ def _forward(program: programs.Program) -> programs.Program:
 
 
 def _crowded(program: programs.Program, jobs: int) -> programs.Program:
-    """Return the same about only so many jobs, so that calls meet."""
+    """Return the program on this many jobs only, so that calls meet."""
 
     def fewer(arguments: dict[str, Any]) -> dict[str, Any]:
         fewer = dict(arguments)
@@ -163,7 +163,7 @@ def _crowded(program: programs.Program, jobs: int) -> programs.Program:
 def _dealt_out(
     chance: random.Random, pool: _Pool, themes: tuple[tuple[str, ...], ...]
 ) -> Iterable[Step]:
-    """Return windows of calls that have to do with each other, with time in between."""
+    """Return windows of related calls, with time in between."""
     for window in range(1, _WINDOWS + 1):
         theme = chance.choice(themes)
         if theme is _REVIVAL:  # when replicas have expired
@@ -181,7 +181,7 @@ def _dealt_out(
 
 
 def _perhaps_cut(chance: random.Random, step: Step) -> Step:
-    if step.name in PASSING or chance.random() < 0.7:  # most calls go well
+    if step.name in PASSING or chance.random() < 0.7:  # most calls are not cut
         return step
     # The first points are those before any effect, the last ones are different for each call.
     at = chance.choice([0, 1, 2, 3, 5, 8, 13, AT_ITS_REPLY, AT_ITS_REPLY, AT_ITS_REPLY])

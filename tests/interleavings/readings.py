@@ -1,4 +1,4 @@
-"""Calls of the contract, and as what one can be understood that others came in between of."""
+"""Calls of the contract, and the readings of a call that others interrupted."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -45,17 +45,17 @@ def lists_all(call: Call) -> bool:
 
 
 def locked(schedule: str) -> str:
-    """Return how a schedule is called among the things that are locked."""
+    """Return the name of a schedule among locked records."""
     return f"schedule {schedule}"
 
 
 def readings(
     call: Call, answer: Any, held: Iterable[str], *, strict: bool
 ) -> Iterator[tuple[Call, Any]]:
-    """Return as what a call can be understood, and its answer.
+    """Return the readings of a call: what it may have done, with the matching answer.
 
-    What a commit expects and does not write is read without a lock. While others write it, it may
-    have been as expected a moment before, or otherwise.
+    A schedule that a commit expects but does not write is read without a lock. While others write
+    it, it may have matched the expectation or not.
     """
     if call.name != "schedules.commit" or not held:
         yield _decided(call, answer, strict=strict)
@@ -72,7 +72,7 @@ def readings(
 
 
 def _readings_of(commit: Commit, answer: Any, held: set[str]) -> list[tuple[Commit, Any] | None]:
-    """Return the commit, the same without what others may have changed meanwhile; None: nothing."""
+    """Return the commit, and the same without expectations that others may have changed."""
     written = {write.name for write in commit.writes}
     loose = {
         expected.name for expected in commit.expects if locked(expected.name) in held

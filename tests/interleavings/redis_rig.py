@@ -1,8 +1,8 @@
 """Redis, round trip by round trip: what is sent waits at a gate, and so do the replies.
 
-Scripts are atomic there, so nothing can be held up in between. What can happen is that the server
-has forgotten them, that a connection ends before or after their effect, and that what was sent over
-an ended connection is carried out later, when its caller has asked again long since.
+Redis scripts are atomic, so a schedule cannot stop inside one. But the server may have forgotten a
+script, a connection may end before or after its effect, and commands sent over an ended connection
+may be carried out later, after their caller has repeated them.
 """
 
 import socket
@@ -22,7 +22,7 @@ from tests.interleavings.scheduler import ITS_REPLY, Point
 _FORGET_EVERY = 11  # calls
 _LATE_EVERY = 2  # breaks before the reply
 
-# What a store object makes of its namespace when it is made.
+# Attributes that a store object derives from its namespace.
 _OF_A_NAMESPACE = ("namespace", "tag", "bells")
 
 
@@ -76,7 +76,7 @@ class _Link:
         self.wire.abort(exceptions.ConnectionError("broken on purpose"))
 
     def fate(self) -> Fate:
-        """Return what the replies that wait here say: a script that is not known has not run."""
+        """Return the waiting replies: a script that the server does not know has not run."""
         unknown = [str(reply).startswith("NOSCRIPT") for reply in self.replies]
         if all(unknown):
             return "never"
@@ -96,7 +96,7 @@ class _Link:
 
 
 class RedisRig(LoopRig):
-    """Several store objects on one server, which must not be anybody else's."""
+    """Several store objects on one server, which nothing else may use."""
 
     skips = False
 
@@ -154,7 +154,7 @@ class RedisRig(LoopRig):
         await super()._start(op)
 
     def first_sent(self, store: int) -> Op | None:
-        """Return the first call whose command is on its way."""
+        """Return the first call whose command is in flight."""
         flying = self.stores[store]._sender._flying
         ops = (self._ops.get(call.reply) for call in flying if not call.reply.done())
         return next((op for op in ops if op in self.tasks), None)
@@ -195,7 +195,7 @@ class RedisRig(LoopRig):
         return self.first_of(store) is None or bool(link.points)
 
     def _say(self, command: bytes) -> None:
-        """Send something past the stores, and wait until it has happened."""
+        """Send a command past the stores, and wait until it has been carried out."""
         if not command.startswith(b"*"):
             command += b"\r\n"
         self._control.sendall(command + b"PING tenure-done\r\n")

@@ -1,4 +1,4 @@
-"""Makes the calls of a schedule on a real store, one point at a time, and compares."""
+"""Makes the calls of a schedule on a real store, one point at a time, and compares the answers."""
 
 import asyncio
 from collections import Counter, deque
@@ -27,7 +27,7 @@ from tests.interleavings.timer_calls import Errand
 ITS_REPLY = "its reply"
 # Some stores take several round trips for these: one that is lost says nothing about the others.
 _SEVERAL_TRIPS = ("jobs.delete", "prune")
-_POINTS_MAX = 400  # of one window; so many mean that something goes in circles
+_POINTS_MAX = 400  # points of one window; more mean an endless loop
 
 
 class Point:
@@ -43,7 +43,7 @@ class Rig(Protocol):
     """A store of one kind, with several store objects whose statements can be held up."""
 
     skips: bool
-    """Whether some calls pass by what others have locked."""
+    """Whether some calls skip records that others have locked."""
     clock: ManualClock
     counts: Counter[str]
 
@@ -54,7 +54,7 @@ class Rig(Protocol):
         """Begin a call."""
 
     def parked(self) -> list[Point]:
-        """Return where something can go on, in an order that depends on the schedule alone."""
+        """Return the points of calls that can go on; the schedule alone decides their order."""
 
     def release(self, point: Point) -> None:
         """Let it go on, to its next point or its end."""
@@ -69,14 +69,14 @@ class Rig(Protocol):
         """Return calls that have ended since, with their answers or errors."""
 
     def drain(self) -> None:
-        """Let everything end that nobody waits for any more."""
+        """Let everything end that no caller waits for any more."""
 
     def ask(self, call: Call) -> object:
         """Make a call without holding it up."""
 
 
 class ViolationError(AssertionError):
-    """No order of the calls explains what was answered."""
+    """No order of the calls explains the answers."""
 
 
 class Leg(NamedTuple):
@@ -152,7 +152,7 @@ class Run:
             parked = self._rig.parked()
             if not idle and not parked:
                 break
-            # To begin is likelier than to go on, so that calls meet.
+            # Beginning a call is likelier than going on, so that calls meet.
             chosen = chance.choice([*idle, *idle, *parked])
             if isinstance(chosen, Point):
                 self._move(chosen)
@@ -179,7 +179,7 @@ class Run:
         self._instant += 1
         op = Op(call, caller, store, self._instant)
         for other in self._ops:
-            # What was cancelled is never carried out after a call of the same store that began
+            # A cancelled call is never carried out after a call of the same store that began
             # later and is about the same thing. A list of all is about none.
             is_cancelled = isinstance(other.error, asyncio.CancelledError)
             if other.store == store and is_cancelled and not lists_all(call):
@@ -210,7 +210,7 @@ class Run:
         return None, self._calls.made_of(left.name, left.arguments)
 
     def _may_begin(self, call: Call) -> bool:
-        """Only one claim of a replica is on its way at a time, unless it is the same one."""
+        """Only one claim of a replica is in flight at a time, except for its own repeat."""
         return call.name != "jobs.claim" or all(
             op.call.arguments[:2] == call.arguments[:2]
             for op in self._ops
@@ -298,7 +298,7 @@ class Run:
             self._calls.learn_of_errands(errand)
 
     def _shared_fate(self, op: Op) -> Fate:
-        """Return what became of a call whose connection was broken on another one's account."""
+        """Return the fate of a call whose connection was broken because of another call."""
         fates = [fate for cut, fate in self._fates.items() if cut.store == op.store]
         if not isinstance(op.error, StoreUnavailable) or not fates:
             raise ViolationError(f"an error that nobody caused:\n{self._shown()}") from op.error
@@ -317,7 +317,7 @@ class Run:
         self._states = states
 
     def _look(self, calls: Sequence[Call]) -> None:
-        """Compare all that can be seen, now that nothing is on its way."""
+        """Compare the whole state, now that no call is in flight."""
         for call in calls:
             try:
                 answer = self._rig.ask(call)

@@ -1,4 +1,4 @@
-"""The memory store as a value: what it would answer next, from each state it may be in.
+"""The memory store as a value: its next answer from each state that it may be in.
 
 A state carries the fences that the store under test has given, as far as they are known. Where a
 reply was lost, the fence is the specification's own until an answer tells the real one.
@@ -25,15 +25,15 @@ from tenure.stores.memory.job_tables import Job
 from tenure.testing import ManualClock
 from tests.interleavings.readings import UNKNOWN, Call, readings
 
-HELD_UP = 0.1  # seconds, after which PostgreSQL has somebody look again
-CLOSE = 0.001  # seconds, as precisely as a queue need know what is due next
+HELD_UP = 0.1  # seconds after which a caller on PostgreSQL should look again
+CLOSE = 0.001  # seconds, the precision of the next due time of a queue
 AGES = 1e9  # seconds for which no lock is idle
-# Of a job, the second is each store's own matter; fences are bound.
+# Revisions of jobs differ between stores; fences are compared by `bind`.
 _NOT_COMPARED = {JobRecord: ("fence", "revision"), Lease: ("fence",), Mark: ("fence",)}
 
 
 class State:
-    """What the specification knows, and which of its fences are those of the store under test."""
+    """The data of the specification, and which of its fences are those of the store under test."""
 
     __slots__ = ("bound", "data", "last")
 
@@ -54,7 +54,7 @@ class State:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for two states that will always answer the same."""
+        """Equal for two states that always give the same answers."""
         jobs = self.data.jobs
         parts = (
             sorted((name, repr(key)) for name, key in self.data.keys.items()),
@@ -70,7 +70,7 @@ class State:
         return repr(parts)
 
     def bind(self, name: str, ours: int, theirs: int) -> bool:
-        """Take over the store's fence for ours; return whether it can be the one."""
+        """Adopt the store's fence for ours; return whether it is possible."""
         if (name, ours) in self.bound:
             return ours == theirs
         if theirs <= self.last.get(name, 0):
@@ -111,7 +111,7 @@ class Spec:
         not wait for them. A call that is not `strict` may have read one thing earlier than another.
         """
         if call.name == "prune" and call.details["idle"] < AGES:
-            # How many locks there were to forget is each store's own matter.
+            # The number of forgotten locks differs between stores.
             yield state
             return
         if not strict and _is_held_up(call, answer):
@@ -157,13 +157,13 @@ PASSED_BY: dict[str, frozenset[str]] = {
     "jobs.orphans": _RUNNING,
     "prune": FINISHED,
 }
-"""Calls that, on PostgreSQL, do not wait for jobs that others have locked, by their states."""
+"""Calls that skip locked jobs on PostgreSQL, with the states of these jobs."""
 
 _HELD_MAX = 6  # two to the power of it are tried
 
 
 class _Hidden:
-    """Jobs and replicas that a call does not see, because somebody else has them locked."""
+    """Jobs and replicas that a call does not see, because another call has them locked."""
 
     def __init__(self, data: Namespace, names: Iterable[str]) -> None:
         self._jobs = data.jobs
@@ -174,7 +174,7 @@ class _Hidden:
             self._jobs.unfinished.pop(name, None)
 
     def put_back(self) -> None:
-        """Show them again; a replica that could not be emptied stays, dead."""
+        """Make them visible again; a replica that still has jobs stays, dead."""
         for name, job in self._hidden_jobs.items():
             self._jobs.jobs[name] = job
             if job.state not in FINISHED:
@@ -209,7 +209,7 @@ def _subsets(names: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> bool:
-    """Return whether the answer is that of the specification; take over its fences."""
+    """Return whether the answer is that of the specification; adopt its fences."""
     if call.name == "jobs.replicas":
         theirs, ours = sorted(theirs, key=_by_id), sorted(ours, key=_by_id)
     elif call.name == "jobs.orphans":
@@ -232,7 +232,7 @@ def _fits(after: State, call: Call, theirs: Any, ours: Any, *, strict: bool) -> 
 
 
 def _uncounted(answer: ScheduleList) -> ScheduleList:
-    """Leave out what was counted a moment after the records were read."""
+    """Leave out counts that were read a moment after the records."""
     return ScheduleList(answer.now, [replace(record, live=0) for record in answer.records])
 
 
@@ -277,7 +277,7 @@ def _same(after: State, theirs: Any, ours: Any) -> bool:
 
 
 def _bound(after: State, theirs: Any, ours: Any) -> bool:
-    """Take over the fence of a record; return whether it can be the one."""
+    """Adopt the fence of a record; return whether it is possible."""
     if isinstance(theirs, Lease):
         if theirs.waiting:
             return True

@@ -1,7 +1,7 @@
 """SQLite, statement by statement; each store object has its loop and its writer in two threads.
 
 Statements wait at a gate, and so does the answer to a call. Where SQLite would wait for the write
-lock, the gate is told instead, and the statement is tried again after the lock has been given back.
+lock, the statement reports to the gate instead, and is repeated after the lock has been released.
 """
 
 import asyncio
@@ -60,9 +60,9 @@ class SqliteRig:
     def running(self) -> Iterator["SqliteRig"]:
         """Open all stores, and close them."""
         real, writer.Database = writer.Database, self._database
-        # A thread that has just answered lets go of its turn for sure, and not only in time.
+        # Make a thread that has just answered yield its turn at once.
         patience, writer._TURN_PATIENCE = writer._TURN_PATIENCE, _PATIENCE / 10
-        # A thread that finds the lock busy is held here until another one has given it up.
+        # A thread that finds the lock busy waits here until another one has released it.
         looks, database.LOOKS = database.LOOKS, 0
         threads = [threading.Thread(target=loop.run_forever, daemon=True) for loop in self._loops]
         try:
@@ -133,7 +133,7 @@ class SqliteRig:
         for point in [point for point in self._held.values() if point.op is op]:
             point.op = None
         task = self._tasks.get(op)
-        if task is None:  # answered, while what comes after it is held up
+        if task is None:  # answered, while its follow-up work is held up
             return
         self._loops[op.store].call_soon_threadsafe(task.cancel)
         self._let_run(op.store)
@@ -155,7 +155,7 @@ class SqliteRig:
         self._open_gate = False
         return answer
 
-    # What runs in the threads of the stores.
+    # Code that runs in the threads of the stores.
 
     async def _make(self, op: Op) -> None:
         try:
@@ -183,7 +183,7 @@ class SqliteRig:
             self._writing.discard(store)
 
     def _hold(self, store: int, what: str) -> bool:
-        """Wait until the schedule says so; return whether the gates are open."""
+        """Wait until the schedule lets it go on; return whether the gates are open."""
         with self._changed:
             if self._open_gate:
                 return True
@@ -216,7 +216,7 @@ class SqliteRig:
             self._changed.notify_all()
 
     def _let_run(self, store: int) -> None:
-        """Let a loop do what it has to do now, unless it is held up itself."""
+        """Let a loop do its pending work, unless it is held up itself."""
 
         async def ticks() -> None:
             nonlocal is_done

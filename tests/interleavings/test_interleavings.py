@@ -1,4 +1,4 @@
-"""Several callers at once on real stores, interleaved from a seed, each call cut where it hurts.
+"""Concurrent callers on real stores, interleaved by a seed, with calls cut at random points.
 
 The memory store is the specification: some order of the concurrent calls, made one after the other,
 must explain every answer and all that can be seen afterwards. See docs/proof.md.
@@ -15,7 +15,7 @@ from tenure.core.leases import Busy, Granted, Lease
 from tenure.stores.sqlite.leases import Leases
 from tenure.testing import ManualClock
 from tests.interleavings import __main__ as command
-from tests.interleavings.many import replay_command, run_many, running, shortened, violation
+from tests.interleavings.batches import replay_command, run_many, running, shortened, violation
 from tests.interleavings.orders import Op, explained
 from tests.interleavings.programs import AT_ITS_REPLY, CALLERS, HANDS, KINDS, Schedule, Step, drawn
 from tests.interleavings.readings import Call
@@ -25,12 +25,12 @@ from tests.rig.fixtures import PrivatePostgres, PrivateValkey
 from tests.rig.sizes import SIZE
 
 SHORT = os.environ.get("TENURE_TEST_SIZE", "short") == "short"
-# Every ordinary run does the same, so that a red one is red for the next person too.
+# Every ordinary run uses the same seeds, so that a failure can be repeated.
 FIRST_SEED = 0 if SHORT else random.SystemRandom().randrange(10**9)
 
 
 def check(family: str, kind: str, number: int, url: str | None = None) -> None:
-    """Run so many schedules; fail on a difference, and if too little happened in them."""
+    """Run schedules; fail on a difference, or if too little happened in them."""
     seeds = range(FIRST_SEED, FIRST_SEED + number)
     total = run_many(family, kind, seeds, url=url, failures=1)
     for schedule, why in total.failed:
@@ -102,7 +102,7 @@ MOVE: dict[str, Any] = {
 
 
 def ticks_that_meet(seed: int) -> Schedule:
-    """Return a schedule in which two replicas tick at once, and one does not hear its answer."""
+    """Return a schedule in which two replicas tick at once and one loses its answer."""
     steps = [Step(0, 0, "register", {"schedules": [declared("s", "a")]})]
     for window in range(1, 4):
         steps.append(Step(2 * window, 0, "pass_time", {"seconds": 1.0}))
@@ -117,7 +117,7 @@ def ticks_that_meet(seed: int) -> Schedule:
 def a_deploy_that_is_rolled_back(seed: int) -> Schedule:
     """Return a schedule in which a new release renames a timer, and the old one comes back.
 
-    Both tick all the time, operators freeze and thaw, and what nobody declares is forgotten.
+    Both tick all the time, operators freeze and thaw, and undeclared timers are forgotten.
     """
     old, new = (
         {"schedules": [declaration]}
@@ -125,7 +125,7 @@ def a_deploy_that_is_rolled_back(seed: int) -> Schedule:
     )
     ticks = [("advance", {"name": name, **MOVE}) for name in "st"]
     frozen = "st"[seed % 2]
-    # Seconds that pass before; a release that is gone for a minute does not rule any more.
+    # Seconds that pass before; a release that has been gone for a minute no longer rules.
     windows: list[tuple[float, list[tuple[str, dict[str, Any]]]]] = [
         (1.0, [("register", old)]),
         (1.0, [("register", new), ("register", old), *ticks]),
@@ -150,7 +150,7 @@ def declared(name: str, digest: str, *former: str) -> dict[str, Any]:
 @pytest.mark.timeout(120 if SHORT else 14_400)
 @pytest.mark.parametrize("story", [ticks_that_meet, a_deploy_that_is_rolled_back])
 class TestReplicasAgreeAboutTimers:
-    """One run per tick, of which its replica is told; in any order of statements."""
+    """One run per tick, which its replica learns of, in any order of statements."""
 
     def check(self, family: str, story: Callable[[int], Schedule], number: int, url: str | None):
         with running(family, url) as rig:
@@ -192,7 +192,7 @@ def test_a_store_that_differs_is_shown_in_few_steps(monkeypatch: pytest.MonkeyPa
     real = Leases.release
 
     async def forgetful(self: Leases, leases: list[Lease]) -> list[bool]:
-        """Look first and release then, which is right as long as nobody else does anything."""
+        """Read first and release then, which is right only without concurrent calls."""
         there = [(lease.key, lease.holder, lease.fence) for lease in await self.find()]
         await real(self, leases)
         return [(lease.key, lease.holder, lease.fence) in there for lease in leases]
@@ -211,7 +211,7 @@ def test_a_store_that_differs_is_shown_in_few_steps(monkeypatch: pytest.MonkeyPa
 
 
 class TestOrders:
-    """What is explained, and what is not."""
+    """Orders that explain the answers, and answers that no order explains."""
 
     @pytest.fixture
     def explains(self) -> Callable[..., bool]:

@@ -1,8 +1,8 @@
-"""What replicas were told about their ticks, compared with what there is afterwards.
+"""Compares the answers that replicas got about their ticks with the state afterwards.
 
-That some order explains each call says nothing about what replicas make of the answers. These hold
-whatever the order was: a tick runs once, its replica is told of the run, also after a lost reply,
-and no cursor goes back.
+An order that explains each call does not show how replicas use the answers. These checks hold for
+any order: a tick runs once, its replica learns of the run, even after a lost reply, and no cursor
+goes back.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ __all__ = ["Ticks"]
 
 
 class Ticks:
-    """The moves of all replicas, and what was seen of them."""
+    """The moves of all replicas, and the answers to them."""
 
     def __init__(self) -> None:
         self._moves: dict[str, Advance] = {}
@@ -28,9 +28,9 @@ class Ticks:
         self._cursors: dict[str, int] = {}
 
     def ended(self, errand: Errand) -> None:
-        """Take note of what an errand came to; of one without an answer, that it was tried."""
+        """Note the answer of an errand, or that it was tried without an answer."""
         if errand.name == "forget":
-            self._cursors.clear()  # the next schedule of that name begins anew
+            self._cursors.clear()  # the next schedule of that name starts over
         if not isinstance(errand.about, Advance):
             return
         move = errand.about
@@ -42,7 +42,7 @@ class Ticks:
             self._answers[move.id].append(errand.answer)
 
     def problems(self, answer: object) -> Iterable[str]:
-        """Return what is wrong with what is there, now that nothing is on its way."""
+        """Return what is wrong with the state, now that no call is in flight."""
         if isinstance(answer, ScheduleList):
             yield from self._problems_of_cursors(answer)
         elif isinstance(answer, list):

@@ -1,7 +1,7 @@
-"""From a step of a program about timers to the calls that a ticker or an operator would make.
+"""Turns a step of a program about timers into the calls of a ticker or an operator.
 
-A commit is one call, planned from versions that somebody has read. What Tenure does with it is an
-`Errand`: a replica plants, ticks, freezes or forgets, with as many calls as that takes.
+A commit is one call, planned from versions that were read before. An `Errand` is what Tenure does
+with commits: a replica registers, ticks, freezes or forgets, with as many calls as that takes.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -36,7 +36,7 @@ _FIRST_ID = 100_000  # of commits without a run
 
 
 class Errand:
-    """What a replica does in several calls, one after the other, and what comes of it."""
+    """A piece of work that takes a replica several calls, and its result."""
 
     def __init__(
         self, name: str, store: int, work: Callable[[], Awaitable[Any]], about: Any = None
@@ -47,7 +47,7 @@ class Errand:
         self.about = about
         """The move, or what is registered."""
         self.answer: Any = None
-        """What it came to, if it did."""
+        """Its result, once it has ended."""
         self.is_uncertain = False
         """Whether the effect of one of its calls may come later than its answer."""
         self.has_failed = False
@@ -91,7 +91,7 @@ class Errand:
 
 
 class TimerCalls:
-    """What tickers know: where cursors were, and under which versions, when they last looked."""
+    """The knowledge of tickers: cursors and versions at their last look."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -109,11 +109,11 @@ class TimerCalls:
         self.runs: list[str] = []
 
     def timer_looks(self) -> list[Call]:
-        """Return the calls that show all there is about timers."""
+        """Return the calls that read the whole state of timers."""
         return [Call("schedules.read", (), {"lines": DECISIONS_MAX})]
 
     def learn_of_timers(self, call: Call, answer: object) -> list[JobRecord]:
-        """Remember how things are; return the runs that were started at once."""
+        """Remember the state; return the runs that were started at once."""
         if call.name == "schedules.commit" and isinstance(answer, list):
             (commits,) = call.arguments
             return [run for pair in zip(commits, answer, strict=True) for run in self._heard(*pair)]
@@ -123,14 +123,14 @@ class TimerCalls:
         return []
 
     def learn_of_errands(self, errand: Errand) -> None:
-        """Remember what a replica was told."""
+        """Remember the answers of a replica."""
         answer = errand.answer
         if isinstance(answer, Advanced) and answer.revision:
             self._positions[errand.about.name] = (answer.ruler, answer.revision), answer.cursor
         elif errand.name == "register":
             for registered, reply in zip(errand.about, answer, strict=True):
                 assert isinstance(reply, Registered)
-                if reply.ruler:  # who yields does not move it
+                if reply.ruler:  # a replica that yields does not move it
                     self._positions[registered.name] = (reply.ruler, reply.revision), reply.cursor
 
     def _heard(self, commit: Commit, answer: Committed) -> list[JobRecord]:
@@ -177,7 +177,7 @@ class TimerCalls:
         return Call("schedules.declare", (rulers,))
 
     def _look_for(self, names: Sequence[str] | None, after: str, limit: int) -> Call:
-        # By name: a list of all is made of two looks on some stores.
+        # By name: on some stores a list of all takes two reads.
         return Call(
             "schedules.read", (names or sorted(self.names),), {"after": after, "limit": limit}
         )
@@ -185,7 +185,7 @@ class TimerCalls:
     # Errands.
 
     def errand_of(self, name: str, arguments: dict[str, Any], store: int) -> Errand | None:
-        """Return what a replica on a store object does in a step."""
+        """Return the errand of a replica on a store object for a step."""
         hand = self._hands.setdefault(store, self._new_hand(store))
         details = {key: value for key, value in arguments.items() if key not in ("by", "lost")}
         errand: Errand | None = getattr(self, f"_errand_{name}")(hand, store, **details)
@@ -222,7 +222,7 @@ class TimerCalls:
     def _errand_advance_again(
         self, _: Scheduling, __: int, which: int, *, is_asked_only: bool, by_another: bool
     ) -> Errand | None:
-        """Let the replica ask again that has asked before: no other one knows its moves."""
+        """Let a replica repeat its own move: no other replica knows it."""
         del by_another
         busy = {errand.about.id for errand in self._advances if errand.is_under_way}
         idle = [errand for errand in self._advances if errand.about.id not in busy]
@@ -270,7 +270,7 @@ class TimerCalls:
 
 
 class _Asking:
-    """Stands in for a store: each call is handed to whoever drives the errand."""
+    """Stands in for a store: each call is handed to the driver of the errand."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = _Restless(clock)
@@ -292,7 +292,7 @@ class _AskingPart:
 
 
 class _Restless:
-    """A clock whose sleeps take no time: whoever drives the errands decides when they go on."""
+    """A clock whose sleeps take no time: the driver decides when errands go on."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Two stores under one clock that are asked the same about jobs, and compared after every step."""
+"""Two stores under one clock that get the same job calls and are compared after every step."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ from tests.model.pair import CLOSE, Pair
 from tests.model.programs import Program
 from tests.rig.endings import bury, leave, settlement
 
-MILLISECOND = 0.001  # as precisely as a queue need know what is due next
+MILLISECOND = 0.001  # the precision of the next due time of a queue
 _AGES = 1e9  # seconds for which no lock is idle
 
 SAME_FIELDS = [field for field in JobRecord.__struct_fields__ if field not in ("fence", "revision")]
@@ -46,7 +46,7 @@ class JobPair(Pair):
         self._settled: list[tuple[Settlement, Settlement]] = []
         self._claims: Counter[str] = Counter()
         self._last_claim: dict[str, dict[str, Any]] = {}
-        # What get answered last.
+        # The last answers of get.
         self._seen: dict[str, tuple[JobRecord, JobRecord]] = {}
         self._fence_pairs: dict[tuple[str, int], int] = {}
 
@@ -56,7 +56,7 @@ class JobPair(Pair):
             getattr(self, name)(**arguments)
             self.look()
 
-    # Steps. What refers to something that is not there yet does nothing.
+    # Steps. A step that refers to something that does not exist yet does nothing.
 
     def insert(self, jobs: Sequence[dict[str, Any]]) -> None:
         """Insert; two different jobs with one id never meet in one call."""
@@ -79,7 +79,7 @@ class JobPair(Pair):
         self._same_beats(lambda store: store.jobs.beat(replicas, ttl=ttl))
 
     def _same_beats(self, call: Callable[[Store], Any]) -> None:
-        # By what clock a store counts (`now`) is its own affair.
+        # `now` is not compared: each store counts by its own clock.
         for ours, theirs in zip(*self._both(call), strict=True):
             if ours is None or theirs is None:
                 equal(theirs, ours)
@@ -153,7 +153,7 @@ class JobPair(Pair):
         equal(theirs, ours)
 
     def recover(self, delays: Sequence[float], grace: float, limit: int) -> None:
-        """Recover until nothing is left: in which order is each store's own matter."""
+        """Recover until nothing is left: each store has its own order."""
         self._ends_after(*delays)
         self._same(lambda store: recover_all(store, delays=delays, grace=grace, limit=limit))
         registered = {record.id for record in self._run(self._spec.jobs.replicas())}
@@ -179,7 +179,7 @@ class JobPair(Pair):
 
     def prune(self) -> None:
         self._same(lambda store: store.prune(idle=_AGES))
-        # An id may come again; its fences begin anew, above the old ones by the clock alone.
+        # An id may be used again; the clock alone keeps its new fences above the old ones.
         self._clock.shift(MILLISECOND)
 
     def find(self, filters: dict[str, Any], limit: int) -> None:
@@ -188,7 +188,7 @@ class JobPair(Pair):
         for our_job, their_job in zip(ours, theirs, strict=True):
             self._compare_records(our_job, their_job)
 
-    # What is looked at after every step.
+    # Comparisons after every step.
 
     def look(self, prefix: str = "", limit: int = 1000) -> None:
         del prefix, limit  # those of leases
@@ -250,7 +250,7 @@ class JobPair(Pair):
         else:
             assert theirs.fence == expected_fence, f"the fence {theirs.fence} was {expected_fence}"
 
-    # How they are asked.
+    # Calls on both stores.
 
     def _same(self, call: Callable[[Store], Any]) -> None:
         ours, theirs = self._both(call)
@@ -279,7 +279,7 @@ class JobPair(Pair):
         **details: Any,
     ) -> NewJob:
         self._ends_after(details["delay"], at_in or 0.0, keep, details["retention"])
-        # Failures are kept for another time than the rest.
+        # Failures have another retention than other outcomes.
         details.setdefault(
             "retention_failed", {0.0: 0.0, 4.0: 6.0, 60.0: 90.0}[details["retention"]]
         )

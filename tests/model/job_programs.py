@@ -16,7 +16,7 @@ OUTCOMES = ("succeeded", "succeeded", "failed", "retry", "retry", "handed back",
 
 def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a table of its own
     """Return a program that depends on `chance` alone."""
-    # Few jobs, so that the same one is met in every state; or many, so that they have an order.
+    # Few jobs, so that each is met in every state; or many, so that their order matters.
     numbers = range(chance.choice([3, 6, 20]))
 
     def number() -> int:
@@ -144,6 +144,6 @@ def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a ta
     ]
     weights = [weight for weight, _, _ in kinds]
     drawn = chance.choices(kinds, weights, k=length)
-    # Where nobody has joined, nothing happens.
+    # Without replicas nothing happens.
     first = [("join", {"replica": replica, "ttl": 3.0}) for replica in REPLICAS[:2]]
     return [*first, *((name, arguments()) for _, name, arguments in drawn)]

@@ -1,4 +1,4 @@
-"""Two stores under one clock that are asked the same and compared."""
+"""Two stores under one clock that get the same calls and are compared."""
 
 import asyncio
 from collections import defaultdict
@@ -19,7 +19,7 @@ from tests.model.programs import Program
 
 T = TypeVar("T")
 
-CLOSE = 5e-6  # a few microseconds: what is lost when a store computes in floating point
+CLOSE = 5e-6  # a few microseconds, the rounding error of stores that compute in floating point
 
 
 class Pair:
@@ -66,7 +66,7 @@ class Pair:
             getattr(self, name)(**arguments)
         self.look()
 
-    # Steps. What refers to something that is not there yet does nothing.
+    # Steps. A step that refers to something that does not exist yet does nothing.
 
     def acquire(self, **wishes: Any) -> None:
         spec, other = self._both(lambda store: calls.ask(store, **wishes))
@@ -113,7 +113,7 @@ class Pair:
         for ours, theirs in zip(spec, other, strict=False):
             self._compare(ours, theirs)
         assert len(other) == len(spec)
-        # True whatever the specification says: never more than the smallest limit allows.
+        # An invariant of its own: never more than the smallest limit allows.
         live = [lease for lease in other if not lease.waiting]
         for key in {lease.key for lease in live}:
             limits = [lease.limit for lease in live if lease.key == key]
@@ -121,7 +121,7 @@ class Pair:
             self._compare_marks(key)
 
     def prune(self, idle: float, limit: int) -> None:
-        # How much there was to forget, and what came first, is each store's own matter.
+        # The number and order of forgotten keys differ between stores.
         for pruned in self._both(lambda store: store.prune(idle=idle, limit=limit)):
             assert 0 <= pruned.leases <= limit
             assert pruned.jobs == 0
@@ -130,12 +130,12 @@ class Pair:
         self._clock.shift(seconds)
 
     def pass_time_until_an_end(self, which: int, before: int) -> None:
-        """Go to where something ends, or `before` microseconds less far."""
+        """Advance to the end of a lease or place, or to `before` microseconds earlier."""
         now = self._clock.wall()
         if ahead := sorted(end for end in self._ends if end > now):
             self._clock.shift((ahead[which % len(ahead)] - before - now) / 1e6)
 
-    # How they are asked and compared.
+    # Calls on both stores, and comparisons.
 
     def _compare_answers(self, ours: Acquired, theirs: Acquired) -> None:
         assert type(theirs) is type(ours)

@@ -17,7 +17,7 @@ METAS: tuple[dict[str, str], ...] = ({}, {"host": "one"}, {"host": "two", "läuf
 
 def draw(chance: random.Random, *, length: int) -> Program:
     """Return a program that depends on `chance` alone."""
-    # All holders of a key agree on its limit in most programs, as they do in life.
+    # In most programs, as in practice, all holders of a key agree on its limit.
     limits = chance.choice([(1,), (2,), (3,), (1, 2, 3)])
 
     def key() -> str:

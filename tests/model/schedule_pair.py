@@ -1,7 +1,7 @@
-"""Two stores under one clock that are asked the same about schedules, and compared after each step.
+"""Two stores under one clock that get the same schedule calls and are compared after each step.
 
-These are the calls of the contract, with whatever a commit may say. What Tenure itself makes of
-them is in `scheduling_pair`. Runs are jobs: all that is done with jobs is done with runs as well.
+These are the calls of the contract, with any commit; `scheduling_pair` has the calls that Tenure
+itself makes. Runs are jobs, so all steps about jobs apply to runs as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class RunPair(JobPair):
         super().__init__(connect_to)
         self._run_numbers = count(FIRST_RUN)
 
-    # Steps. What refers to something that is not there yet does nothing.
+    # Steps. A step that refers to something that does not exist yet does nothing.
 
     def look_for(self, names: Sequence[str] | None, after: str, limit: int) -> None:
         self._same(lambda store: store.schedules.read(names, after=after, limit=limit))
@@ -57,7 +57,7 @@ class RunPair(JobPair):
         runs = [job.id for job in self._inserted.values() if job.schedule]
         return [runs[-1 - which % len(runs)]] if runs else []
 
-    # What is looked at after every step.
+    # Comparisons after every step.
 
     def look(self, prefix: str = "", limit: int = 1000) -> None:
         super().look(prefix, limit)
@@ -71,7 +71,7 @@ class RunPair(JobPair):
             self._same(lambda store, name=name: decisions(store, name))
 
     def _versions(self) -> dict[str, str]:
-        """Return what the specification has under which version."""
+        """Return the version of each schedule in the specification."""
         records = self._run(self._spec.schedules.read()).records
         return {record.name: record.version for record in records}
 
@@ -87,15 +87,15 @@ class SchedulePair(RunPair):
         super().__init__(connect_to)
         self._commits: list[Commit] = []
         self._first_versions: dict[str, str] = {}
-        # Of each schedule that is there.
+        # By schedule.
         self._last_fences: dict[str, int] = {}
         self.answers: list[Committed] = []
-        """What the specification said."""
+        """The answers of the specification."""
 
     # Steps.
 
     def commit(self, commits: Sequence[dict[str, Any]]) -> None:
-        """Commit what was planned from how things are; `commits` say in which way it may differ."""
+        """Send commits planned from the current state; `commits` say how they differ from it."""
         versions = self._versions()
         self._first_versions = {**versions, **self._first_versions}
         made = []
@@ -115,7 +115,7 @@ class SchedulePair(RunPair):
         ours, theirs = self._both(lambda store: store.schedules.declare(rulers))
         equal(_in_order(theirs), _in_order(ours))
 
-    # How they are asked.
+    # Calls on both stores.
 
     def _commit(self, commits: Sequence[Commit]) -> None:
         ours, theirs = self._both(lambda store: store.schedules.commit(commits))
@@ -141,7 +141,7 @@ class SchedulePair(RunPair):
                 last.pop(write.name, None)
             else:
                 last[write.name] = max(last.get(name, 0) for name in (write.name, *write.above))
-        # Of a schedule that is not there, runs are made all the same; their fences say nothing.
+        # A commit can make runs of a schedule that it does not create; their fences do not count.
         if commit.start_on and theirs.run is not None and commit.name in last:
             assert theirs.run.fence > last[commit.name], "a fence that does not rise"
             last[commit.name] = theirs.run.fence
@@ -192,7 +192,7 @@ def written_by(commit: Commit) -> dict[str, str]:
 
 
 def lengths_of(details: dict[str, Any]) -> tuple[float, ...]:
-    """Return after how many seconds something about a commit may end."""
+    """Return the durations after which something about a commit may end."""
     silences = (silent_for or 0.0 for _, _, silent_for in details["expects"])
     timeout = (details["run"] or {}).get("timeout") or 0.0
     return details["not_before_in"], timeout, *silences
@@ -207,7 +207,7 @@ def _write(
     expects: dict[str, Expected],
 ) -> Write:
     if standing is not None and not expects[name].version:
-        definition = definition or "d"  # of one that is not there, there is none to keep
+        definition = definition or "d"  # an unknown schedule has none to keep
     return Write(name, standing, ruler, definition, tuple(above))
 
 

@@ -35,7 +35,7 @@ Kinds = list[tuple[float, str, Callable[[], dict[str, Any]]]]
 
 def draw(chance: random.Random, *, length: int) -> Program:  # noqa: C901 - a table of its own
     """Return a program that depends on `chance` alone."""
-    # Most programs refuse what is too much in one way, as a schedule does in life.
+    # In most programs, as in practice, a schedule refuses extra runs in one way.
     likes = chance.choice([(None,), ("full",), ("full", None)])
 
     def name() -> str:
@@ -137,7 +137,7 @@ def run(chance: random.Random) -> dict[str, Any]:
 
 
 def about_runs(chance: random.Random, length: int) -> Kinds:
-    """Return the steps that are about runs and replicas, and those that are about all jobs."""
+    """Return the steps about runs and replicas, and the steps about all jobs."""
 
     def recent() -> int:
         return int(chance.expovariate(0.5))
@@ -167,12 +167,12 @@ def about_runs(chance: random.Random, length: int) -> Kinds:
 
 
 def joined() -> Program:
-    """Return how programs begin: where nobody has joined, nothing happens."""
+    """Return the first steps of programs: without replicas nothing happens."""
     return [("join", {"replica": replica, "ttl": 30.0}) for replica in REPLICAS]
 
 
 def drawn(chance: random.Random, kinds: Kinds, length: int) -> Program:
-    """Return so many of these steps."""
+    """Return `length` of these steps."""
     chosen = chance.choices(kinds, [weight for weight, _, _ in kinds], k=length)
     return [(kind, arguments()) for _, kind, arguments in chosen]
 
@@ -198,12 +198,12 @@ def _first_commit(name: str) -> dict[str, Any]:
 
 
 def _ends(writes: list[dict[str, Any]]) -> bool:
-    """Return whether these delete the schedule, which has no run then."""
+    """Return whether these writes delete the schedule, which then has no run."""
     return any(write["standing"] is None for write in writes)
 
 
 def _next_of(drawn: list[dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Return a way to take one after the other; and the first again when they are used up."""
+    """Return a function that returns one after the other, and starts over at the end."""
     taken = 0
 
     def take() -> dict[str, Any]:

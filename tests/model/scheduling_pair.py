@@ -41,7 +41,7 @@ _HEARD_OF = ("outcome", "cursor", "ruler", "revision", "last_run", "now", "reaso
 
 
 class SchedulingPair(RunPair):
-    """A memory store, which is right by definition, and another one; with the same replicas."""
+    """A memory store, which is right by definition, and another one, with the same replicas."""
 
     def __init__(self, connect_to: Callable[[Clock], Store]) -> None:
         super().__init__(connect_to)
@@ -49,15 +49,15 @@ class SchedulingPair(RunPair):
         self._moves: list[tuple[int, Advance]] = []
         self._cursors: list[int] = []
         self.answers: list[Advanced] = []
-        """What the specification said."""
+        """The answers of the specification."""
         self.lost = 0
-        """How many replies were lost."""
+        """The number of lost replies."""
 
     @property
     def _stores(self) -> tuple[Store, Store]:
         return self._spec, self._other
 
-    # Steps. What refers to something that is not there yet does nothing.
+    # Steps. A step that refers to something that does not exist yet does nothing.
 
     def register(self, by: int, schedules: Sequence[dict[str, Any]], lost: str = "") -> None:
         self._ends_after(DECLARED_FOR)
@@ -76,7 +76,7 @@ class SchedulingPair(RunPair):
         self._advance(by, self._move(name, **details), lost)
 
     def advance_again(self, which: int, *, is_asked_only: bool, by_another: bool) -> None:
-        """Repeat a move whose answer may be lost, as tickers do; or only ask what became of it."""
+        """Repeat a move whose answer may be lost, as tickers do, or only ask for its result."""
         if not self._moves:
             return
         by, move = self._moves[-1 - which % len(self._moves)]
@@ -97,18 +97,18 @@ class SchedulingPair(RunPair):
     def forget(self, by: int, idle: float, lost: str) -> None:
         self._same_by(by, lambda hand: hand.forget(idle=idle), lost)
 
-    # What is looked at after every step.
+    # Comparisons after every step.
 
     def look(self, prefix: str = "", limit: int = 1000) -> None:
         super().look(prefix, limit)
-        # Whatever was written can be read again.
+        # Every document can be read back.
         for store in self._stores:
             for record in self._run(store.schedules.read()).records:
                 assert read_schedule(record) is not None, record
                 assert record.latest is None or decision_in(record.latest) is not None
             assert not [*store.damage]
 
-    # How they are asked.
+    # Calls on both stores.
 
     def _advance(self, by: int, move: Advance, lost: str) -> None:
         ours, theirs = self._both_by(by, lambda hand: hand.advance(move), lost)
@@ -138,13 +138,13 @@ class SchedulingPair(RunPair):
     def _both_by(
         self, by: int, call: Callable[[Scheduling], Awaitable[T]], lost: str = ""
     ) -> tuple[T | None, T | None]:
-        """Have the same replica of both stores do the same; None: there was no answer."""
+        """Let the same replica of both stores make a call; None: there was no answer."""
         ours, theirs = [self._run(self._hands[store][by].do(call, lost)) for store in self._stores]
         self.lost += ours is None
         return ours, theirs
 
     def _move(self, name: str, **details: Any) -> Advance:
-        """Return a move; it is planned from what the specification says now, or said before."""
+        """Return a move, planned from a current or an earlier answer of the specification."""
         schedules = [
             read_schedule(record) for record in self._run(self._spec.schedules.read([name])).records
         ]
@@ -160,7 +160,7 @@ class SchedulingPair(RunPair):
 
 
 class Hand:
-    """A replica that plants and ticks on a store, and may not hear its answers."""
+    """A replica that registers and ticks on a store, and may lose its answers."""
 
     def __init__(self, store: Store, number: int) -> None:
         self._faults = Faults()
@@ -234,7 +234,7 @@ def moved(
 
 
 def lengths_of(details: dict[str, Any]) -> tuple[float, ...]:
-    """Return after how many seconds something about a move may end."""
+    """Return the durations after which something about a move may end."""
     return details["due_in"], details["rest"], (details["run"] or {}).get("timeout") or 0.0
 
 

@@ -17,7 +17,7 @@ _ONCE = write_options(rerun=False)
 
 def draw(chance: random.Random, *, length: int) -> Program:
     """Return a program that depends on `chance` alone."""
-    # All replicas agree on the bounds in most programs, as they do in life.
+    # In most programs, as in practice, all replicas agree on the bounds.
     fulls = chance.choice([("skip",), ("hold",), ("cancel",), ("skip", "hold", "cancel")])
 
     def name() -> str:
@@ -27,7 +27,7 @@ def draw(chance: random.Random, *, length: int) -> Program:
         return int(chance.expovariate(0.5))
 
     def how() -> dict[str, Any]:
-        """Return who does it, and whether its answer gets lost."""
+        """Return the replica that acts, and whether its answer gets lost."""
         return {"by": chance.randrange(HANDS), "lost": chance.choice(LOST)}
 
     def registration() -> dict[str, Any]:
@@ -54,9 +54,9 @@ def draw(chance: random.Random, *, length: int) -> Program:
 
     def move() -> dict[str, Any]:
         seen = chance.choice(["here"] * 15 + ["before"] + ["none"] * 4)
-        # Where a cursor is shared, a replica that has enough leaves the tick to others.
+        # With a shared cursor, a replica at its bound leaves the tick to others.
         own = fulls if seen == "none" else ("hold",)
-        # Its own ticks are mostly bounded on each replica alone.
+        # Ticks of `each="replica"` are mostly bounded on each replica alone.
         limit = None if seen == "none" and chance.random() < 0.6 else bound("limit", *fulls)
         return {
             "name": name(),

@@ -1,4 +1,4 @@
-"""The same job calls to the memory store and to another one, in random order.
+"""The same job calls on the memory store and on another one, in random order.
 
 The memory store is the specification, and after every step all that can be seen is compared. Time
 only passes; steps of the clock have tests of their own in the contract. A program is drawn from its
@@ -38,7 +38,7 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
 
 
 class Generous(Jobs):
-    """Lets every job wait again that was lost."""
+    """A store in which every lost job waits again."""
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         again = [
@@ -61,7 +61,7 @@ def test_a_store_that_differs_is_shown_in_few_steps():
 
 
 def test_programs_reach_every_call_and_answer():
-    """A generator that never gets anywhere would compare nothing."""
+    """Programs that reach nothing would compare nothing."""
 
     def connect_to(clock: Clock) -> Store:
         return connect("memory://", namespace="other", clock=clock)
@@ -111,6 +111,6 @@ def difference(
     with kind(connect_to) as pair:
         try:
             pair.run(program)
-        except Exception as error:  # noqa: BLE001 - an error is as different as an answer
+        except Exception as error:  # noqa: BLE001 - an error is a difference, too
             return error
     return None

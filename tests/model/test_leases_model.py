@@ -1,4 +1,4 @@
-"""The same calls to the memory store and to another one, in random order: the answers are equal.
+"""The same calls on the memory store and on another one, in random order: equal answers.
 
 The memory store is the specification. Time only passes; steps of the clock, at which stores may
 differ within their promise, have tests of their own in the contract.
@@ -25,7 +25,7 @@ from tests.model.programs import Program, draw, shorten
 from tests.rig.sizes import SIZE
 
 SHORT = os.environ.get("TENURE_TEST_SIZE", "short") == "short"
-# Every ordinary run does the same, so that a red one is red for the next person too.
+# Every ordinary run uses the same seeds, so that a failure can be repeated.
 FIRST_SEED = 0 if SHORT else random.SystemRandom().randrange(10**9)
 SEEDS = range(FIRST_SEED, FIRST_SEED + 2 * SIZE.examples)
 
@@ -41,7 +41,7 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
 
 
 class Forgetful(Leases):
-    """Marks whatever it is told to."""
+    """A store that accepts every mark."""
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         await super().mark(key, lease, value)
@@ -78,6 +78,6 @@ def difference(program: Program, connect_to: Callable[[Clock], Store]) -> Except
     with Pair(connect_to) as pair:
         try:
             pair.run(program)
-        except Exception as error:  # noqa: BLE001 - an error is as different as an answer
+        except Exception as error:  # noqa: BLE001 - an error is a difference, too
             return error
     return None

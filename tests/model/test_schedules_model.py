@@ -1,4 +1,4 @@
-"""The same schedule calls to the memory store and to another one, in random order.
+"""The same schedule calls on the memory store and on another one, in random order.
 
 As in `test_jobs_model`: the memory store is the specification, and after every step all that can be
 seen is compared. `test_scheduling_model` does the same with all that Tenure builds on these calls.
@@ -37,7 +37,7 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
 
 
 class Blind(Schedules):
-    """Does not see which version there is."""
+    """A store that ignores the expected version."""
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         answers = []
@@ -66,7 +66,7 @@ def test_a_store_that_differs_is_shown_in_few_steps():
 
 
 def test_programs_reach_every_call_and_answer():
-    """A generator that never gets anywhere would compare nothing."""
+    """Programs that reach nothing would compare nothing."""
 
     def connect_to(clock: Clock) -> Store:
         return connect("memory://", namespace="other", clock=clock)
@@ -92,7 +92,7 @@ def test_programs_reach_every_call_and_answer():
 
 
 def _kinds_of(commits: list[Commit], answers: list[Committed]) -> set[str]:
-    """Return in words what some commits came to."""
+    """Return the outcomes of some commits in words."""
     kinds: set[str] = set()
     for commit, answer in zip(commits, answers, strict=True):
         versions = {expected.name: expected.version for expected in commit.expects}

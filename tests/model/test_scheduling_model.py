@@ -38,7 +38,7 @@ def test_answers_are_those_of_the_specification(world_url: str, namespace: str):
 
 
 class Crowded(Schedules):
-    """Has room for every run."""
+    """A store with room for every run."""
 
     async def commit(self, commits: Sequence[Commit]) -> list[Committed]:
         return await super().commit([replace(commit, rooms=()) for commit in commits])
@@ -58,7 +58,7 @@ def test_a_store_that_differs_is_shown_in_few_steps():
 
 
 def test_programs_reach_every_call_and_answer():
-    """A generator that never gets anywhere would compare nothing."""
+    """Programs that reach nothing would compare nothing."""
 
     def connect_to(clock: Clock) -> Store:
         return connect("memory://", namespace="other", clock=clock)
