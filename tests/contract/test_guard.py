@@ -13,7 +13,7 @@ from tenure.stores.contract import Store
 from tenure.stores.transaction import run_sync
 from tenure.testing import ManualClock
 from tests.contract.conftest import Place
-from tests.contract.gone import EVERY_WAY, Gone
+from tests.contract.ended_leases import EVERY_WAY, Gone
 from tests.contract.worlds import World
 
 

@@ -10,7 +10,7 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import renew
 from tests.contract.conftest import Place
-from tests.contract.gone import EVERY_WAY, Gone
+from tests.contract.ended_leases import EVERY_WAY, Gone
 
 Call: TypeAlias = Callable[[Store, Lease], Awaitable[bool]]
 

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.interleavings.many import (
+from tests.interleavings.batches import (
     COLUMNS,
     FAMILIES,
     Sum,

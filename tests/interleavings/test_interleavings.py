@@ -15,7 +15,7 @@ from tenure.core.leases import Busy, Granted, Lease
 from tenure.stores.sqlite.leases import Leases
 from tenure.testing import ManualClock
 from tests.interleavings import __main__ as command
-from tests.interleavings.many import replay_command, run_many, running, shortened, violation
+from tests.interleavings.batches import replay_command, run_many, running, shortened, violation
 from tests.interleavings.orders import Op, explained
 from tests.interleavings.programs import AT_ITS_REPLY, CALLERS, HANDS, KINDS, Schedule, Step, drawn
 from tests.interleavings.readings import Call

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tenure.http import AsyncClient, Client
-from tests.http.client.either import got
+from tests.http.client.both_clients import got
 from tests.http.network import HurriedClock, Network
 from tests.http.report_server import Server
 

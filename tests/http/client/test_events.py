@@ -10,7 +10,7 @@ from msgspec import json
 from tenure import JobNotFound
 from tenure.http import Client, JobEvent, RequestRefused, ServerUnreachable, UnusableAnswer
 from tenure.http.client.remote_job import _Lines
-from tests.http.client.either import Quiet, each, followed, got
+from tests.http.client.both_clients import Quiet, each, followed, got
 from tests.http.network import (
     Answered,
     Cut,

@@ -11,7 +11,7 @@ from tenure import (
     ConfigError,
 )
 from tenure.http import AsyncClient
-from tests.http.client.either import got
+from tests.http.client.both_clients import got
 from tests.http.network import (
     HurriedClock,
     Network,

@@ -9,7 +9,7 @@ import pytest
 
 from tenure import ConfigError, JobStateError
 from tenure.http import RequestRefused, ServerUnreachable, UnusableAnswer
-from tests.http.client.either import AT_ONCE, Outage, got, jobs_of
+from tests.http.client.both_clients import AT_ONCE, Outage, got, jobs_of
 from tests.http.network import (
     Answered,
     HeaderSet,

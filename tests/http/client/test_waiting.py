@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.http.client.either import AT_ONCE, Outage, Quiet, got
+from tests.http.client.both_clients import AT_ONCE, Outage, Quiet, got
 from tests.http.network import (
     Answered,
     HeaderSet,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.http.client.either import got
-from tests.http.client.stillness import StillClock, stored
+from tests.http.client.both_clients import got
+from tests.http.client.still_clock import StillClock, stored
 from tests.http.network import Network
 
 

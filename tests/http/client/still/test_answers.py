@@ -13,8 +13,8 @@ from tenure.http.client import transport as lines
 from tenure.http.client.conversation import Ask, on_the_same_host, origin, retry_after
 from tenure.http.client.remote_job import _Lines
 from tenure.http.request import Headers
-from tests.http.client.either import each, got
-from tests.http.client.stillness import (
+from tests.http.client.both_clients import each, got
+from tests.http.client.still_clock import (
     EVENT_STREAM,
     ID,
     PLACE,

@@ -4,8 +4,8 @@ import httpx2
 import pytest
 
 from tenure.http import RequestRefused, ServerUnreachable
-from tests.http.client.either import each, got
-from tests.http.client.stillness import PLACE, After, event, shown, stored, stream
+from tests.http.client.both_clients import each, got
+from tests.http.client.still_clock import PLACE, After, event, shown, stored, stream
 from tests.http.network import Answered, Mishap, Network, Unreachable
 
 JITTER = 0.125
