@@ -8,28 +8,28 @@
     │     ├─ StoreFull                no memory or disk left; nothing was stored
     │     └─ UniqueBusy               an open transaction holds the unique key; nothing was stored
     ├─ AcquireTimeout (TimeoutError)  a lock or semaphore did not become free in time
-    ├─ LeaseLost                      what was held is no longer yours: stop writing
+    ├─ LeaseLost                      the lease of a hold has ended: stop writing
     ├─ WouldDeadlock                  this task would wait for a lock that it holds itself
     ├─ LimitMismatch                  a semaphore is in use with another limit (strict=True only)
-    ├─ OnceFailed                     what should run once failed, here or on another replica
+    ├─ OnceFailed                     the body of app.once failed, here or on another replica
     ├─ ArgumentsError (TypeError)     arguments that do not fit a task's signature; nothing stored
     ├─ TooLarge (ValueError)          a payload, result or checkpoint above its limit
     ├─ UniqueMismatch                 a job with this unique key, but other arguments, exists
     ├─ JobNotFound (LookupError)      no such job, or its retention is over
-    ├─ JobStateError                  a job is not in a state in which that can be done
+    ├─ JobStateError                  the state of a job does not allow this call
     ├─ TimerNotFound (LookupError)    no timer or schedule of that name
-    ├─ TimerBusy                      a timer may not run once more just now
+    ├─ TimerBusy                      a timer cannot start another run now
     ├─ AttemptOver                    this attempt of a job is over; its transaction was undone
     ├─ ProcessDied                    the child process of an attempt died; the attempt has failed
-    ├─ JobFailed                      the job whose result was asked for has failed
-    ├─ ResultUnavailable              the job has succeeded, but its result cannot be had
-    ├─ JobCancelled                   the job whose result was asked for was cancelled
+    ├─ JobFailed                      result() of a job that has failed
+    ├─ ResultUnavailable              result() of a job whose result could not be stored
+    ├─ JobCancelled                   result() of a job that was cancelled
     ├─ RequestRefused                 a server has answered an HTTP client with a problem
     ├─ ServerUnreachable (ConnectionError)  a server does not answer an HTTP client
-    └─ UnusableAnswer                 an HTTP client got an answer that it must not go by
+    └─ UnusableAnswer                 an HTTP client got a response that it cannot trust
 
-Each message says what happened and what to do about it. The facts are attributes too, so
-that a handler need not parse text.
+Each message says what happened and what to do about it. Attributes hold the facts, so that callers
+need not parse text.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ __all__ = [
 
 
 class TenureError(Exception):
-    """Anything Tenure raises on purpose."""
+    """The base class of all exceptions that Tenure raises."""
 
 
 class ConfigError(TenureError, ValueError):
-    """An argument, name or URL that cannot work. Nothing was sent anywhere."""
+    """An argument, name or URL that cannot work. Nothing was sent to the store."""
 
 
 class StoreError(TenureError):
@@ -81,14 +81,14 @@ class StoreError(TenureError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached now. What was asked may or may not have happened."""
+    """The store cannot be reached now. The call may or may not have taken effect."""
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no memory or no disk left for what was asked. Nothing was stored.
+    """The store has no memory or disk left for this call. Nothing was stored.
 
-    It goes on as soon as there is room: finished jobs are pruned when their retention is over, or
-    an operator gives the store more.
+    Calls work again as soon as there is room: finished jobs are pruned when their retention is
+    over, or an operator gives the store more memory or disk.
     """
 
 
@@ -105,16 +105,16 @@ class AcquireTimeout(TenureError, TimeoutError):
 
 
 class LeaseLost(TenureError):
-    """The lease behind a hold has ended before its block did.
+    """The lease of a hold has ended before its block did.
 
-    Another replica may hold it already, with a higher fence. Whatever was written under
-    `fence` since then must be refused by the place it was written to.
+    Another replica may hold the lock already, with a higher fence. The resource that you write to
+    must reject writes under `fence` from then on.
     """
 
     def __init__(self, name: str, fence: int, reason: str) -> None:
         super().__init__(
             f"the lease on {name!r} (fence {fence}) is over: {reason}. "
-            "Another replica may be at work now; do not write under this fence any more."
+            "Another replica may hold it now, so stop writing under this fence."
         )
         self.name = name
         self.fence = fence
@@ -122,23 +122,23 @@ class LeaseLost(TenureError):
 
 
 class WouldDeadlock(TenureError):
-    """The task asked to wait for something only itself can give back."""
+    """The task would wait for a lock that only it can release."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
             f"this task or thread already holds {name!r} and would wait for itself. "
-            "Pass the hold on instead, or use try_acquire(), which answers None."
+            "Pass the hold on instead, or use try_acquire(), which returns None."
         )
         self.name = name
 
 
 class LimitMismatch(TenureError):
-    """Live holders of a semaphore use another limit than the one asked for."""
+    """Live holders of a semaphore use another limit than this caller."""
 
     def __init__(self, name: str, limit: int, other: int) -> None:
         super().__init__(
-            f"semaphore {name!r} was asked for with limit {limit}, but live holders use {other}. "
-            "Deploy one limit everywhere, or drop strict=True to go by the smaller one meanwhile."
+            f"semaphore {name!r} has limit {limit} here, but live holders use {other}. Deploy one "
+            "limit everywhere, or drop strict=True to use the smaller one meanwhile."
         )
         self.name = name
         self.limit = limit
@@ -151,7 +151,7 @@ class OnceFailed(TenureError):
     def __init__(self, name: str, version: int | str, error: str) -> None:
         super().__init__(
             f"{name!r} (version {version}) failed: {error}. "
-            "Whoever waited for it is told; a new call of app.once tries again."
+            "Every caller that waited for it gets this error. A new call of app.once tries again."
         )
         self.name = name
         self.version = version
@@ -171,7 +171,7 @@ class ArgumentsError(TenureError, TypeError):
         self.task = task
         self.problem = problem
         self.problems = tuple(problems)
-        """Each place in the arguments, from the name of a parameter on, and what is wrong there."""
+        """Pairs of a path, which starts with the name of a parameter, and what is wrong there."""
 
 
 class TooLarge(TenureError, ValueError):
@@ -200,10 +200,10 @@ class UniqueMismatch(TenureError):
 
 
 class UniqueBusy(StoreUnavailable):
-    """An open transaction holds the unique key, so it is not known who will have it.
+    """An open transaction holds the unique key, so this call cannot know which job will have it.
 
     Nothing was stored. Other jobs are not affected. PostgreSQL only: another connection enqueued
-    with the same key in a transaction of its own (`task.within`) and has not ended it.
+    a job with the same key in a transaction (`task.within`) that is still open.
     """
 
     def __init__(self, key: str) -> None:
@@ -219,8 +219,8 @@ class JobNotFound(TenureError, LookupError):
 
     def __init__(self, job: str) -> None:
         super().__init__(
-            f"there is no job {job}. It was never stored, or the transaction that it was bound to "
-            "was rolled back or is not committed yet, or it has finished and its retention is over."
+            f"there is no job {job}. It was never stored, or the transaction that enqueues it was "
+            "rolled back or is not committed yet, or it has finished and its retention is over."
         )
         self.job = job
 
@@ -232,13 +232,13 @@ class JobUnreadable(StoreError):
         super().__init__(
             f"job {job} cannot be read: its record in the store is damaged. It does not run, and "
             f"its result is lost. 'tenure jobs show {job}' says more, 'tenure jobs delete {job}' "
-            "removes it. Enqueue it again if it is still wanted."
+            "removes it. Enqueue it again if you still need it."
         )
         self.job = job
 
 
 class JobStateError(TenureError):
-    """The job is not in a state in which that can be done. Nothing was changed."""
+    """The state of the job does not allow this call. Nothing was changed."""
 
     def __init__(self, job: str, problem: str) -> None:
         super().__init__(f"job {job} {problem}.")
@@ -246,26 +246,26 @@ class JobStateError(TenureError):
 
 
 class TimerNotFound(TenureError, LookupError):
-    """No timer or schedule has this name, or nobody has declared it for a long time."""
+    """No timer or schedule has this name, or no process has declared it for two weeks."""
 
     def __init__(self, name: str, *, is_declared_here: bool = False) -> None:
         problem = (
-            f"the store knows no timer or schedule {name!r}. A process that declares it must have "
-            "run its timers once; 'tenure timers ls' shows those that are there."
+            f"the store knows no timer or schedule {name!r}. A worker of an app that declares it "
+            "must have run once; 'tenure timers ls' lists the timers in the store."
         )
         if is_declared_here:
             problem = (
-                f"{name!r} is declared here, but no worker has made it known to the store yet: "
-                "timers run where a worker runs. Start 'tenure worker MODULE:APP', or in this "
-                "program 'async with app.worker():' or 'await app.run_timers()'. If one is just "
-                "starting, try again in a moment."
+                f"{name!r} is declared here, but no worker has stored it yet. Workers run timers: "
+                "start 'tenure worker MODULE:APP', or use 'async with app.worker():' or 'await "
+                "app.run_timers()' in this program. If a worker is just starting, try again in a "
+                "moment."
             )
         super().__init__(problem)
         self.name = name
 
 
 class TimerBusy(TenureError):
-    """The timer may not run once more just now. Nothing was changed."""
+    """The timer cannot start another run now. Nothing was changed."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"timer {name!r} was not triggered: {problem}.")
@@ -273,16 +273,16 @@ class TimerBusy(TenureError):
 
 
 class ProcessDied(TenureError):
-    """The child process that ran an attempt died, or had to be ended. Counts as a failure."""
+    """The child process of an attempt died or was killed. The attempt counts as a failure."""
 
     def __init__(self, how: str, exit_code: int) -> None:
         super().__init__(how)
         self.exit_code = exit_code
-        """What it ended with; the negative number of a signal if it was one."""
+        """The exit code of the process; the negative number of the signal that killed it."""
 
 
 class AttemptOver(TenureError):
-    """The job no longer runs under the fence of this attempt: nothing of the block was kept.
+    """The job no longer runs under the fence of this attempt. The transaction was rolled back.
 
     Another attempt has taken over, or the job has ended.
     """
@@ -290,7 +290,7 @@ class AttemptOver(TenureError):
     def __init__(self, job: str, fence: int) -> None:
         super().__init__(
             f"job {job} no longer runs under fence {fence}: it was taken over, or has ended. "
-            "The transaction was rolled back; do not write for this attempt any more."
+            "The transaction was rolled back. Stop writing for this attempt."
         )
         self.job = job
         self.fence = fence
@@ -307,13 +307,13 @@ class JobFailed(TenureError):
         self.reason = reason
         self.error = error
         self.problem = problem
-        """Over HTTP: what the server says about it, as RFC 9457 has it."""
+        """Over HTTP: the server's description, an RFC 9457 problem."""
 
 
 class ResultUnavailable(TenureError):
-    """The job has succeeded, but what its handler returned cannot be given to a caller.
+    """The job has succeeded, but callers cannot get its result.
 
-    It is too large, has no JSON form, or is not what the return type of the task says.
+    The result is too large, has no JSON form, or does not fit the return type of the task.
     """
 
     def __init__(self, job: str, problem: str, value: Any = None) -> None:
@@ -323,7 +323,7 @@ class ResultUnavailable(TenureError):
         self.job = job
         self.problem = problem
         self.value = value
-        """What was returned, as plain JSON values; None if it could not be stored at all."""
+        """The result as plain JSON values; None if it could not be stored at all."""
 
 
 class JobCancelled(TenureError):
@@ -334,11 +334,11 @@ class JobCancelled(TenureError):
         self.job = job
         self.reason = reason
         self.problem = problem
-        """Over HTTP: what the server says about it, as RFC 9457 has it."""
+        """Over HTTP: the server's description, an RFC 9457 problem."""
 
 
 class RequestRefused(TenureError):
-    """A server has answered with a problem: the request is wrong, or not welcome for now."""
+    """A server has answered with a problem: the request is wrong, or a limit is reached."""
 
     def __init__(
         self,
@@ -352,16 +352,16 @@ class RequestRefused(TenureError):
         """Its method and URL."""
         self.status = status
         self.problem = problem
-        """All of the answer's body, as RFC 9457 has it."""
+        """The whole body of the response, an RFC 9457 problem."""
         self.type = str(problem.get("type", "about:blank"))
         self.title = str(problem.get("title", ""))
         self.detail = str(problem.get("detail", ""))
         errors = problem.get("errors")
         self.errors: list[Any] = errors if isinstance(errors, list) else []
-        """What is wrong where, for a request that does not fit."""
+        """For an invalid request: what is wrong, and in which part of the request."""
         self.headers = headers
         self.key = key
-        """Under which a job was submitted. Sent again with it, there is one job of both."""
+        """The idempotency key of a submission. Submit again with it to get the same job."""
         reason = ". ".join(part for part in (self.title, self.detail) if part)
         where = f" {self.errors}" if self.errors else ""
         named = f" (key={key!r})" if key is not None else ""
@@ -371,21 +371,21 @@ class RequestRefused(TenureError):
 
 
 class ServerUnreachable(TenureError, ConnectionError):
-    """No answer for as long as a client has patience. What was asked may have happened."""
+    """No response came within the client's patience. The request may have taken effect."""
 
     def __init__(self, request: str, error: str, key: str | None = None) -> None:
-        how = f" with key={key!r}, and there is one job of both" if key is not None else ""
+        how = f" with key={key!r}, which creates no second job" if key is not None else ""
         super().__init__(
             f"{request} has no answer: {error}. Is the server there? Try again later{how}."
         )
         self.request = request
         self.error = error
         self.key = key
-        """Under which a job was submitted. Sent again with it, there is one job of both."""
+        """The idempotency key of a submission. Submit again with it to get the same job."""
 
 
 class UnusableAnswer(TenureError):
-    """An answer that does not come from routes of Tenure, or that points to another host."""
+    """A response that does not come from Tenure's routes, or that points to another host."""
 
     def __init__(self, request: str, problem: str) -> None:
         super().__init__(f"the answer to {request} cannot be used: {problem}.")

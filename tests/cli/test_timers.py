@@ -50,7 +50,7 @@ def test_unknown_names_are_explained(cli: Run, file_place: Place, command: list[
     told = cli(*file_place.options, "timers", *command, name)
     assert (told.code, told.out) == (2, "")
     assert "the store knows no timer or schedule" in told.err
-    assert "'tenure timers ls' shows those that are there" in told.err
+    assert "'tenure timers ls' lists the timers in the store" in told.err
     assert not STEERING & set(told.err)
     told = cli(*file_place.options, "timers", *command, name, "--json")
     assert (told.code, told.json["kind"]) == (2, "TimerNotFound")

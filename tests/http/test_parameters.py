@@ -319,6 +319,6 @@ async def test_what_fastapi_cannot_read_is_said_so():
 
     change.__annotations__["body"] = Change
     router.post("")(change)
-    with pytest.raises(ConfigError, match="use Pydantic models"):
+    with pytest.raises(ConfigError, match="Use Pydantic models"):
         _ = router.router
     assert router.asgi is not None

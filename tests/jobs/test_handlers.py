@@ -180,7 +180,7 @@ async def test_arguments_that_an_older_task_cannot_read(app, make, clock):
 
 
 def test_current_job_outside_of_a_job():
-    with pytest.raises(ConfigError, match="here is none"):
+    with pytest.raises(ConfigError, match="no job runs here"):
         current_job()
 
 

@@ -290,4 +290,4 @@ async def test_beats_go_on_after_an_error_of_ours(app, store, clock, monkeypatch
     assert len(looks) > 3
     assert (after.id, after.dead) == (before.id, False)
     assert after.expires_in > 0
-    assert "the beats of a worker failed in an unexpected way; they go on" in caplog.text
+    assert "a heartbeat failed in an unexpected way; the next one follows" in caplog.text

@@ -212,7 +212,7 @@ async def test_what_a_job_said_before_its_child_died_is_shown_with_the_end(
 async def test_what_a_job_cannot_do_there(run):
     assert "result_limit allows" in (await run(cpu_tasks.save_too_much.request())).error
     job = await run(cpu_tasks.settle_itself.request())
-    assert "transaction() is for handlers that run in the worker's own process" in job.error
+    assert "transaction() needs a handler that runs in the worker's process" in job.error
 
 
 async def test_late_words_of_a_job_go_nowhere(tmp_path, capfd):
@@ -374,7 +374,7 @@ async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path,
         (cpu_tasks.exit_with.request(3), "its process ended with exit code 3 in the middle"),
         (cpu_tasks.die_of.request(signal.SIGSEGV), "its process was killed by SIGSEGV"),
         (cpu_tasks.die_of.request(signal.SIGKILL), "ran out of memory"),
-        (cpu_tasks.cut_the_connection.request(), "cut the connection"),
+        (cpu_tasks.cut_the_connection.request(), "closed the connection"),
     ],
     ids=["exit", "segv", "kill", "cut"],
 )

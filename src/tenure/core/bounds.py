@@ -1,8 +1,8 @@
-"""Which stored values can be used: the types of records carry their bounds, `sound` checks them.
+"""Bounds of stored values: the types of records carry them, and `sound` checks them.
 
-Everybody who can write to a store can write anything. Stores read records through `sound`, so that
-a value that is wrong is found where it is read, and not where it is counted up. The bounds leave
-room: two values within them can be added in 64 bits without an overflow.
+Every program with write access to a store can write anything. Stores read records through `sound`,
+so that a wrong value is found where it is read, not where it overflows. The sum of two values
+within the bounds fits into 64 bits.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 INSTANT_MAX: Final = 253_402_300_799_999_999
 """The end of the year 9999, in microseconds."""
 COUNTER_MAX: Final = 2**31 - 2
-"""One below what the counters of PostgreSQL hold, so that one more still fits."""
+"""One below the largest counter of PostgreSQL, so that it can be incremented once more."""
 SPAN_MAX: Final = 1e10
-"""Seconds: 317 years, and 30 times the longest time that may be asked for."""
+"""Seconds: 317 years, and 30 times the longest duration that callers may request."""
 UNREADABLE: Final = "its record cannot be read"
 SET_ASIDE: Final = f"{UNREADABLE}; it was set aside"
 ASIDE_FOR: Final = 604_800.0
-"""Seconds for which a job that cannot be read is kept for a look by hand."""
+"""Seconds for which an unreadable job is kept for inspection."""
 
 Instant: TypeAlias = Annotated[int, Meta(ge=-INSTANT_MAX, le=INSTANT_MAX)]
 Fence: TypeAlias = Annotated[int, Meta(ge=0, le=INSTANT_MAX)]
@@ -56,23 +56,23 @@ Kind: TypeAlias = Literal["job", "lock", "waiter", "mark", "replica", "queue", "
 
 
 class Damaged(Struct, frozen=True, kw_only=True):
-    """A record that cannot be used. Everything beside it works."""
+    """A damaged record. All other records work."""
 
     kind: Kind
     name: str
     why: str
     """What is wrong with it."""
     where: str
-    """The table or the key that has it."""
+    """The table or key that contains it."""
 
 
 Record = TypeVar("Record", bound=Struct)
 
 
 def sound(kind: type[Record], values: Mapping[str, Any] | Sequence[Any]) -> Record:
-    """Return a record of stored values; raise ValueError, naming the field, if it can be none.
+    """Return a record of stored values. Raises ValueError, which names the wrong field.
 
-    Of a record that is a row (`array_like`), its columns in the order of its fields will do.
+    A record that is a row (`array_like`) may be passed as its columns in the order of the fields.
     """
     is_row = kind.__struct_config__.array_like
     if is_row and isinstance(values, Mapping):

@@ -1,4 +1,4 @@
-"""What can be said about a function before it is called."""
+"""Checks of functions before they are called."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["check_function", "is_async"]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a call gives a coroutine; an object may have an async `__call__`."""
+    """Return whether a call returns a coroutine; an object may have an async `__call__`."""
     by_call = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is needed
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
 
 
 def check_function(fn: object) -> None:
-    """Raise ConfigError for what cannot be called, such as the result of a call."""
+    """Raise ConfigError if `fn` is not callable, such as the result of a call."""
     if not callable(fn):
         msg = f"fn must be a function, not {fn!r}. Pass the function itself, do not call it."
         raise ConfigError(msg)

@@ -1,13 +1,13 @@
-"""The one place that reads time, sleeps or draws random numbers.
+"""The only module that reads time, sleeps or draws random numbers, so that tests can replace it.
 
 Three kinds of time, never mixed:
 
-- *wall*: microseconds since 1970. It may be stepped by people and daemons, so it orders nothing
-  by itself; fences and due times use it.
-- *boot*: seconds on a clock that never steps and that goes on while the machine is suspended.
-  Every "may I still trust this?" is measured on it.
-- *server*: the store's own clock. `for_server()` is None in production, which asks the store to
-  use its clock; a virtual clock answers an instant, so that tests decide the time on real servers.
+- *wall*: microseconds since 1970. Operators and time daemons may set it, so it orders nothing by
+  itself. Fences and due times use it.
+- *boot*: seconds on a clock that is never set and that runs while the machine is suspended. It
+  decides whether a lease may still be trusted.
+- *server*: the store's own clock. `for_server()` is None in production, so the store uses its
+  clock. A virtual clock returns an instant, so that tests decide the time on real servers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["BlockingClock", "Clock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """Time, sleep and randomness as the rest of Tenure sees them."""
+    """Time, sleep and randomness for the rest of Tenure."""
 
     @property
     def virtual(self) -> bool:
@@ -35,7 +35,7 @@ class Clock(Protocol):
     def boot_id(self) -> str:
         """Name of the boot clock: boot instants under two names do not compare.
 
-        Another one with each start of the machine, and in a container with a clock of its own.
+        It differs with each start of the machine, and in a container with a clock of its own.
         """
         ...
 
@@ -56,7 +56,7 @@ class Clock(Protocol):
         ...
 
     def token(self) -> str:
-        """128 random bits nobody can guess, as 32 hexadecimal digits."""
+        """128 random bits from a secure source, as 32 hexadecimal digits."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -76,11 +76,11 @@ class BlockingClock(Clock, Protocol):
         ...
 
 
-# Linux says here how far a time namespace moves the clocks.
+# Here Linux shows the clock offsets of a time namespace.
 _OFFSETS = Path("/proc/self/timens_offsets")
 
-# Asking the system for 16 bytes takes as long as asking for thousands. A forked child must not
-# hand out what its parent has drawn.
+# A system call for 16 random bytes takes as long as one for thousands, so tokens are drawn in bulk.
+# A forked child must not use the tokens of its parent.
 _DRAWN_AT_ONCE = 256
 _tokens: list[str] = []
 if hasattr(os, "register_at_fork"):
@@ -98,7 +98,7 @@ class SystemClock:
     def wall(self) -> int:
         return time.time_ns() // 1000
 
-    # CLOCK_MONOTONIC stands still while a laptop sleeps or a VM is suspended; a lease does not.
+    # CLOCK_MONOTONIC stops while a laptop sleeps or a VM is suspended; a lease keeps running out.
     if hasattr(time, "CLOCK_BOOTTIME"):
 
         def boot(self) -> float:
@@ -141,7 +141,7 @@ class SystemClock:
 
 
 def _boot_id() -> str:
-    """Linux names each start of the machine; elsewhere no name is known."""
+    """Return the id of this start of the machine, which only Linux has; else an empty string."""
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:  # pragma: no cover - other systems than Linux
@@ -151,7 +151,7 @@ def _boot_id() -> str:
 
 
 def _clock_offset() -> str:
-    """Return by how much a time namespace moves the boot clock of this process, "" if by nothing.
+    """Return the offset of the boot clock in a time namespace; "" if there is none.
 
     The file has a line `boottime <seconds> <nanoseconds>`.
     """

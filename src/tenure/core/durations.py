@@ -1,4 +1,4 @@
-"""Durations as people write them: seconds, a timedelta, or text such as "250ms" or "1h30m".
+"""Durations as users write them: seconds, a timedelta, or text such as "250ms" or "1h30m".
 
 `until` of every pause is such a duration, counted from now, or a datetime with a time zone.
 """
@@ -17,7 +17,7 @@ __all__ = ["Duration", "Until", "duration", "instant", "micros", "seconds"]
 Duration: TypeAlias = float | int | timedelta | str
 
 Until: TypeAlias = datetime | Duration | None
-"""The end of a pause: an instant, a time from now, or None for no end."""
+"""The end of a pause: an instant, a duration from now, or None for no end."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 def seconds(
     value: Duration, what: str, *, minimum: float = 0.0, maximum: float = math.inf
 ) -> float:
-    """Return `value` in seconds; raise ConfigError unless it is finite and within the bounds.
+    """Return `value` in seconds. Raises ConfigError unless it is finite and within the bounds.
 
     `what` names the argument in the message.
     """
@@ -49,12 +49,12 @@ def seconds(
 
 
 def micros(length: float) -> int:
-    """Return a time in seconds as whole microseconds, the unit stores count in."""
+    """Return seconds as whole microseconds, the unit of instants in stores."""
     return round(length * 1_000_000)
 
 
 def instant(until: datetime | Duration, now: int, *, maximum: float = math.inf) -> int:
-    """Return the instant at which a pause ends, in microseconds, if it begins `now`."""
+    """Return the instant in microseconds at which a pause ends that begins `now`."""
     if not isinstance(until, datetime):
         return now + micros(seconds(until, "until", maximum=maximum))
     if until.utcoffset() is None:
@@ -67,7 +67,7 @@ def instant(until: datetime | Duration, now: int, *, maximum: float = math.inf) 
 
 
 def duration(length: float) -> str:
-    """Return a time in seconds as people say it, in at most two units."""
+    """Return seconds as text for people, in at most two units."""
     if length < 10:
         return f"{max(length, 0):.1f}s"
     whole = round(length)

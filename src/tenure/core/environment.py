@@ -1,6 +1,6 @@
-"""What the environment of a process says about how it was meant to be set up.
+"""Checks the environment of a process: unknown variables, and stores that do not reach far enough.
 
-Pure: callers pass the environment in and log, or show, what is returned.
+Pure: callers pass the environment in, and log or show the answers.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ VARIABLES: Final = frozenset(
 """All variables that Tenure reads."""
 
 _PREFIX: Final = "TENURE_"
-# Left to tests, this project's own ones included.
+# Reserved for tests.
 _FOR_TESTS: Final = re.compile(r"TENURE_(TEST_.*|PLANTED)")
 # Kubernetes adds these for a Service called "tenure" or "tenure-redis" to every pod beside it.
 _OF_KUBERNETES: Final = re.compile(
     r"TENURE_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-# Below this, the names have little more in common than a few letters, as "retry" and "require".
+# Below this similarity, names share only a few letters, as "retry" and "require".
 _SIMILAR: Final = 0.65
-# Options of `tenure worker` that no variable stands for.
+# Options of `tenure worker` that have no variable.
 _WORKER_OPTIONS: Final = (
     "processes",
     "queues",
@@ -64,9 +64,9 @@ _OF_OTHER_STORES: Final = ("REDIS_URL", "VALKEY_URL", "DATABASE_URL", "POSTGRES_
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the TENURE_* variables that are not read, each with what was likely meant.
+    """Return the TENURE_* variables that Tenure does not read, each with the likely intention.
 
-    That is another variable, an option of a command in words, or None.
+    That is another variable, an option of a command as text, or None.
     """
     closest: dict[str, str | None] = {}
     for variable in sorted(environ):
@@ -78,11 +78,11 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _meant(name: str) -> str | None:
-    """Return what a name without the prefix, which would make all look alike, likely stands for."""
+    """Return the likely intention of a name without its prefix, which would make all similar."""
     if name.lower() in _WORKER_OPTIONS:
         return f"the option --{name.lower().replace('_', '-')} of 'tenure worker'"
     names = [variable.removeprefix(_PREFIX) for variable in sorted(VARIABLES)]
-    for candidate in names:  # with a word more: REDIS_URL, GRACE_PERIOD
+    for candidate in names:  # with an additional word: REDIS_URL, GRACE_PERIOD
         if name.startswith(f"{candidate}_") or name.endswith(f"_{candidate}"):
             return _PREFIX + candidate
     close = get_close_matches(name, names, 1, _SIMILAR)
@@ -90,7 +90,7 @@ def _meant(name: str) -> str | None:
 
 
 def other_stores(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that name a server for other programs, and that Tenure does not read."""
+    """Return the variables that name a server for other programs. Tenure does not read them."""
     return [name for name in _OF_OTHER_STORES if environ.get(name)]
 
 
@@ -100,9 +100,9 @@ def is_in_kubernetes(environ: Mapping[str, str]) -> bool:
 
 
 def default_store_problem(environ: Mapping[str, str], *, is_terminal: bool) -> str | None:
-    """Return what is wrong with going by the default URL here; None at a terminal or in a test.
+    """Return why the default URL is wrong here; None at a terminal or in a test.
 
-    In a pod it is always wrong: each pod has a file of its own.
+    In a pod it is always wrong, because each pod has its own file.
     """
     if "PYTEST_CURRENT_TEST" in environ or (is_terminal and not is_in_kubernetes(environ)):
         return None
@@ -112,17 +112,17 @@ def default_store_problem(environ: Mapping[str, str], *, is_terminal: bool) -> s
         f"No store is configured, so this process uses the default, {URL_DEFAULT}. Locks, timers "
         "and jobs are shared by the processes of this host only: replicas on other hosts run the "
         f"same timers and take the same locks.{ignored} Set TENURE_URL, to {URL_DEFAULT} if one "
-        "host is all there is."
+        "host is all you have."
     )
 
 
 def reaches(scope: Scope, required: Scope) -> bool:
-    """Whether a store of this scope reaches as far as wanted."""
+    """Return whether a store of this scope reaches as far as required."""
     return SCOPES.index(scope) >= SCOPES.index(required)
 
 
 def scope_problem(url: str, scope: Scope, required: Scope) -> str:
-    """Say that a store does not reach far enough, and what to use."""
+    """Return a message that a store does not reach far enough, and what to use."""
     reach = {
         "process": "is seen by this process only",
         "host": "is shared by the processes of one host only",

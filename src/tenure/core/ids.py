@@ -1,4 +1,4 @@
-"""Ids of jobs: UUIDv7, made by whoever asks for the job, so that asking twice is harmless."""
+"""Ids of jobs: UUIDv7, made by the caller, so that a repeated insert is harmless."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FORM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 
 
 class JobIds:
-    """Makes ids. Those of one maker sort in the order in which they were made.
+    """Makes ids. The ids of one maker sort in the order in which it made them.
 
-    Jobs of one queue that are due in the same millisecond start in the order of their ids: so one
-    producer's jobs start in the order in which it asked for them.
+    Jobs of one queue that are due in the same millisecond start in the order of their ids, so the
+    jobs of one producer start in the order in which it enqueued them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class JobIds:
 def job_id(millisecond: int, count: int, token: str) -> str:
     """Return the id number `count` of a millisecond, with 62 of the random bits of `token`.
 
-    That is RFC 9562's layout with a counter, and still nobody can guess one.
+    This is RFC 9562's layout with a counter. The random bits make ids impossible to guess.
     """
     time = f"{millisecond:012x}"
     variant = "89ab"[int(token[0], 16) & 3]
@@ -46,5 +46,5 @@ def job_id(millisecond: int, count: int, token: str) -> str:
 
 
 def is_job_id(text: str) -> bool:
-    """Return whether `text` has the form of an id; what has not need not be looked up."""
+    """Return whether `text` has the form of an id. Other texts need no look-up."""
     return _FORM.fullmatch(text) is not None

@@ -1,7 +1,7 @@
-"""The values that travel between a store and the rest, and the rules for names.
+"""Leases and other values that stores take and return, and the rules for names.
 
-Durations are seconds as `float`; instants are whole microseconds of the store's clock. A lease
-carries only durations, because a reader cannot compare the store's instants with its own.
+Durations are seconds as `float`; instants are whole microseconds of the store's clock. A lease has
+durations only, because a reader cannot compare the store's instants with its own clock.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ LIMIT_MAX = 1_000_000
 Meta: TypeAlias = Mapping[str, str]
 
 Topic: TypeAlias = tuple[Literal["lease", "queue", "job", "replica", "schedule"], str]
-"""What a wake-up is about. A waiter's topic is ("lease", its own holder id)."""
+"""The subject of a wake-up. A waiter's topic is ("lease", its own holder id)."""
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A time-limited right on a key, or (with `waiting`) a place in the line for one.
+    """A time-limited right on a key, or (with `waiting`) a place in the queue for one.
 
-    (key, holder, fence) is its identity. A fence of 0 means "not known": `release` then goes by
-    the holder alone, which is enough because holder ids are random and never used twice.
+    (key, holder, fence) is its identity. A fence of 0 means "unknown": `release` then compares the
+    holder alone, which is enough because holder ids are random and never reused.
     """
 
     key: str
@@ -64,7 +64,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     expires_in: Span = 0.0
     """Seconds it had left when the store answered."""
     held_for: Span = 0.0
-    """Seconds since it was granted (or, waiting, since it joined the line)."""
+    """Seconds since it was granted (or, waiting, since it joined the queue)."""
 
 
 class Granted(Struct, frozen=True):
@@ -72,14 +72,14 @@ class Granted(Struct, frozen=True):
 
     lease: Lease
     other_limit: int | None = None
-    """The smallest limit among the other live holders, if any of them differs from ours."""
+    """The smallest limit of the other live holders, if it differs from the caller's."""
 
 
 class Busy(Struct, frozen=True):
     """`acquire` was refused."""
 
     retry_in: float
-    """Seconds until it can succeed, if nobody renews or releases meanwhile. Only a hint."""
+    """Seconds until the next lease ends, if it is neither renewed nor released. Only a hint."""
     ahead: int = 0
     """Live waiters ahead of the caller."""
     other_limit: int | None = None
@@ -89,7 +89,7 @@ Acquired: TypeAlias = Granted | Busy
 
 
 class Mark(Struct, frozen=True):
-    """A durable value that was stored under the protection of a lease."""
+    """A durable value that was stored under a lease."""
 
     key: str
     value: str
@@ -97,7 +97,7 @@ class Mark(Struct, frozen=True):
 
 
 class Grade(Enum):
-    """What an acknowledged write survives. Better grades compare as smaller: A < B."""
+    """The failures that an acknowledged write survives. Better grades are smaller: A < B."""
 
     A = "strict: process, system and power loss"
     B = "crash-safe: a crash of the store's process; power loss may cost the last second"
@@ -109,23 +109,22 @@ class Grade(Enum):
 
 
 class Finding(Struct, frozen=True):
-    """One thing that `Store.examine` found: a plain fact, or what is wrong and what to do."""
+    """A finding of `Store.examine`: a fact, or a problem with advice."""
 
     level: Literal["ok", "note", "warning", "error"]
-    """A note is worth knowing, a warning can cost leases some day, an error keeps it from working.
-    """
+    """A note is informative, a warning may cost leases one day, an error keeps it from working."""
     subject: str
-    """What it is about, in a word or two: the same word on every store that has it."""
+    """The subject in a word or two, the same on every store that has it."""
     detail: str
     advice: str = ""
-    """What to do about it; never empty unless the level is "ok"."""
+    """What to do; empty only if the level is "ok"."""
 
     def __post_init__(self) -> None:
         assert self.advice or self.level == "ok", f"nothing is advised about {self.subject!r}"
 
     @classmethod
     def of_clock(cls, ahead: float, error: float) -> Finding:
-        """Judge how far a server's clock is ahead of this host's, known up to `error` seconds."""
+        """Judge how far a server's clock is ahead of this host's, give or take `error` seconds."""
         if abs(ahead) - error <= 1:
             most = max(0.1, (abs(ahead) + error) * 1000)
             return cls("ok", "clock", f"within {most:.1f} ms of this host's")
@@ -145,23 +144,23 @@ class Pong(Struct, frozen=True):
     now: int
     """The store's time, in microseconds."""
     incarnation: str
-    """The random id of its data; empty if the store is too full to make one."""
+    """The random id of its data; empty if the store is too full to create one."""
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """How stores differ, as data: no store has methods that another lacks."""
+    """The differences between stores, as data: all stores have the same methods."""
 
     grade: Grade
     scope: Literal["process", "host", "fleet"]
-    """How far the same store reaches: threads, processes of one host, or many machines."""
+    """What can share the store: threads, processes of one host, or many hosts."""
     push: bool
-    """Whether wake-ups are pushed; otherwise they are noticed by a cheap poll."""
+    """Whether the store pushes wake-ups; otherwise a cheap poll detects them."""
     transactional: bool
-    """Whether it can take part in the user's own database transaction."""
+    """Whether it can join the user's own database transaction."""
 
 
 def check_name(name: object, what: str) -> str:
-    """Return `name` if a store can keep it unchanged; raise ConfigError otherwise."""
+    """Return `name` if a store can keep it unchanged. Raises ConfigError otherwise."""
     if not isinstance(name, str):
         msg = f"{what} must be text, not {type(name).__name__}."
         raise ConfigError(msg)
@@ -178,18 +177,18 @@ def check_name(name: object, what: str) -> str:
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether a text has a lone surrogate, for which UTF-8 has no form, and so no store either."""
+    """Return whether a text has a lone surrogate, which UTF-8 cannot encode."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def storable(text: str, most: int) -> str:
-    """Return free text as every store can keep it: not too long, no NUL, no lone surrogate."""
+    """Return free text that every store can keep: cut, without NUL and lone surrogates."""
     kept = str(text)[:most].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return kept.encode("utf-8", "backslashreplace").decode("utf-8")[:most]
 
 
 def check_namespace(namespace: object) -> str:
-    """Return `namespace` if it can be part of a Redis hash tag; raise ConfigError otherwise."""
+    """Return `namespace` if it can be part of a Redis hash tag. Raises ConfigError otherwise."""
     if not isinstance(namespace, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]{1,60}", namespace):
         msg = (
             f"namespace {namespace!r} must have 1 to 60 characters out of letters, digits, "
@@ -200,7 +199,7 @@ def check_namespace(namespace: object) -> str:
 
 
 def check_limit(limit: object) -> int:
-    """Return `limit` if it is a whole number of at least 1; raise ConfigError otherwise."""
+    """Return `limit` if it is a whole number of at least 1. Raises ConfigError otherwise."""
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= LIMIT_MAX:
         msg = f"limit must be a whole number from 1 to {LIMIT_MAX:,}, not {limit!r}."
         raise ConfigError(msg)
@@ -208,7 +207,7 @@ def check_limit(limit: object) -> int:
 
 
 def check_meta(meta: object) -> Meta:
-    """Return `meta` if it is a small mapping of text to text; raise ConfigError otherwise."""
+    """Return `meta` if it is a small mapping of text to text. Raises ConfigError otherwise."""
     if not isinstance(meta, Mapping) or not all(
         isinstance(part, str) for pair in meta.items() for part in pair
     ):

@@ -1,4 +1,4 @@
-"""How values are written down in stores: compact JSON. Data never names code."""
+"""Encodes the meta data of leases as compact JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def encode_meta(meta: Meta) -> str:
 
 
 def decode_meta(text: str | bytes) -> Meta:
-    """Return what `encode_meta` wrote down; nothing if it was something else.
+    """Decode the text of `encode_meta`. Returns {} for any other text.
 
-    It only tells people who holds something. A lease counts without it.
+    Meta data only describes a holder to people. A lease is valid without it.
     """
     try:
         return _meta.decode(text) if text else {}

@@ -1,4 +1,4 @@
-"""URLs as they may be shown: in messages, in logs, on a screen. And what is never to be shown."""
+"""Hides passwords: in URLs for messages and logs, and in values that must never be shown."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ENCODED = re.compile(r"%([0-9a-fA-F]{2})")
 
 
 class Secret(Generic[T]):
-    """A value that only who asks for it gets: `secret()`.
+    """A secret value. Call the object to get it.
 
-    Whoever merely looks does not see it, be it in `repr`, `vars`, or a traceback that shows
-    variables. It is never pickled.
+    It appears neither in `repr` and `vars` nor in tracebacks that show variables. It cannot be
+    pickled.
     """
 
     __slots__ = ("_reveal",)
 
     def __init__(self, value: T) -> None:
-        # Not an attribute: those are shown.
+        # A closure, because attributes are shown.
         self._reveal: Callable[[], T] = lambda: value
 
     def __call__(self) -> T:
@@ -45,9 +45,9 @@ class Secret(Generic[T]):
 def redact(url: object) -> str:
     """Return the URL with its passwords hidden. Never raises.
 
-    Hidden are the password beside the user's name and each option whose name contains "pass".
-    Where it is unclear how far a password goes, since somebody wrote '@', '/' or '?' in it as they
-    are, too much is hidden rather than too little.
+    It hides the password after the user name, and each option whose name contains "pass". If a
+    password contains an unescaped '@', '/' or '?', its end is unclear, and it hides too much rather
+    than too little.
     """
     if not isinstance(url, str):
         return _UNREADABLE
@@ -57,7 +57,7 @@ def redact(url: object) -> str:
     address, mark, options = rest.partition("?")
     if mark:
         if "@" in options and not _PLACE.fullmatch(address.rpartition("@")[2]):
-            # The '?' belongs to a password, and so may all that looks like an option.
+            # The '?' is part of a password, and so may be everything that looks like an option.
             address, mark, options = rest, "", ""
         options = "&".join(_option(option) for option in options.split("&"))
     shown = _without_login_password(f"{address}{mark}{options}")
@@ -74,9 +74,9 @@ def _option(option: str) -> str:
 
 
 def _without_login_password(rest: str) -> str:
-    """Hide what stands between the first ':' and the last '@': no name of a user has a ':'."""
+    """Hide the text between the first ':' and the last '@', as user names contain no ':'."""
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
-    if not colon or rest.startswith("/"):  # a path: nobody logs in there
+    if not colon or rest.startswith("/"):  # a path has no login
         return rest
     return f"{user}:{_HIDDEN}{at}{place}"

@@ -1,4 +1,4 @@
-"""Text from elsewhere as it may be shown: in a log, on a terminal."""
+"""Makes text from untrusted sources safe for a log or a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["indented", "safe"]
 
 
 def safe(text: str) -> str:
-    """Return text from elsewhere as one line that cannot steer a terminal or hide anything."""
+    """Return untrusted text as one line, with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -16,5 +16,5 @@ def safe(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Return text of several lines so that none of them can be taken for a line of a log."""
+    """Return text of several lines, indented so that none of them looks like a log record."""
     return "".join(f"\n  | {safe(line)}" for line in text.splitlines())

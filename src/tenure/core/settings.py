@@ -26,25 +26,25 @@ __all__ = ["URL_DEFAULT", "Settings", "WorkSettings", "usable_cores"]
 URL_DEFAULT: Final = "sqlite:///tenure.db"
 
 _KIB = 1024
-# More than any setting can have, and far less than Python refuses to count.
+# More digits than any setting has, and less than Python's limit for int().
 _DIGITS_MAX = 20
-# A child process with nothing in it takes about 30 MB.
+# An empty child process takes about 30 MB.
 _PROCESS_MEMORY_MIN = 64 * 10**6
 _PROCESS_WORKERS_MAX = 1000
 _LONG_JOB_MIN = 1.0
-# Python itself takes longer than that on a busy machine.
+# On a busy machine Python alone takes longer than that to start.
 _PROCESS_START_MIN = 1.0
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What an app goes by, checked."""
+    """The checked settings of an app."""
 
     replica_ttl: float
-    """How long a worker that died keeps its jobs; a living one beats three times as often."""
+    """How long the jobs of a dead worker stay with it; a living one beats three times as often."""
     loss_budget: int
     """How often a job may be lost with its worker and still run again."""
     isolate_after: int
-    """After so many losses a job runs alone, as it may be what kills its workers."""
+    """After this many losses a job runs alone, because it may be killing its workers."""
     retention: Kept
     """How long a finished job is kept, unless its task says otherwise."""
     payload_limit: int
@@ -53,22 +53,20 @@ class Settings(Struct, frozen=True, kw_only=True):
     grace: float
     """How long a worker that is asked to stop lets running jobs finish."""
     long_job: float
-    """How long a job without a time-out may run before that is reported."""
+    """How long a job without a time-out may run before it is reported."""
     process_memory: int | None
     """The most bytes of memory of a child process that runs a job; None: no limit."""
     process_workers: int
     """The most child processes that run jobs, in each worker."""
     process_start: float
-    """How long a child process may take to start and to import a task before that counts as an
-    error.
-    """
+    """How long a child process may take to start and to import a task. Longer is an error."""
     namespace: str
     imports: tuple[str, ...]
     """Modules that declare tasks; a worker imports them before it starts."""
 
     @classmethod
     def read(cls, options: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-        """Return the settings from keyword arguments (None: not given) and the environment."""
+        """Return the settings from keyword arguments (None: left out) and the environment."""
         source = _Source(options, environ)
         return cls(
             replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
@@ -90,14 +88,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class WorkSettings(Settings, frozen=True, kw_only=True):
-    """What a worker goes by whose tasks run in child processes."""
+    """The settings of a worker whose tasks run in child processes."""
 
     start_allowance: float
-    """How long after its claim an attempt may begin."""
+    """How many seconds after its claim an attempt may begin."""
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use; containers and `taskset` allow fewer."""
+    """Return how many cores this process may use. Containers and `taskset` may limit them."""
     if hasattr(os, "process_cpu_count"):  # Python 3.13 and later
         return int(os.process_cpu_count() or 1)
     if hasattr(os, "sched_getaffinity"):
@@ -106,7 +104,7 @@ def usable_cores() -> int:
 
 
 class _Source:
-    """Looks a setting up, and names where it came from when it is wrong."""
+    """Looks up settings. Error messages name the argument or variable of a wrong one."""
 
     def __init__(self, options: Mapping[str, object], environ: Mapping[str, str]) -> None:
         self._options = options
@@ -124,7 +122,7 @@ class _Source:
         value, what = self._find(name, default)
         if isinstance(value, str) and _is_number(value):
             value = float(value)
-        # Whatever else it is, `seconds` says what is wrong with it.
+        # `seconds` raises the error for any other type.
         return seconds(cast("Duration", value), what, minimum=minimum, maximum=TTL_MAX)
 
     def retention(self, name: str) -> Kept:

@@ -1,4 +1,4 @@
-"""Sizes as people write them: a number of bytes, or text such as "512MB" or "1.5GiB"."""
+"""Sizes as users write them: a number of bytes, or text such as "512MB" or "1.5GiB"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEXT = re.compile(r"(\d+(?:\.\d+)?)([A-Z]*)")
 
 
 def size(value: object, what: str, *, minimum: int = 0) -> int:
-    """Return `value` in bytes; raise ConfigError if it is no size, or less than `minimum`.
+    """Return `value` in bytes. Raises ConfigError if it is no size, or less than `minimum`.
 
     `what` names the argument in the message.
     """
@@ -34,7 +34,7 @@ def size(value: object, what: str, *, minimum: int = 0) -> int:
 
 
 def as_size(count: int) -> str:
-    """Return a number of bytes as people like to read it."""
+    """Return a number of bytes as text with a unit, for people."""
     return f"{count:,} bytes" if count < 10**6 else f"{count / 10**6:,.0f} MB"
 
 

@@ -1,7 +1,7 @@
 """Slow handlers as durable jobs over HTTP: 202, status, result, events, cancel; see AsyncRouter.
 
-Needs `tenure[http]` (Starlette) or `tenure[fastapi]` where routes are served; a worker that only
-runs the handlers needs neither. `Client` and `AsyncClient` need `tenure[client]` once one is made.
+Processes that serve routes need `tenure[http]` (Starlette) or `tenure[fastapi]`. A worker that only
+runs the handlers needs neither. Creating a `Client` or `AsyncClient` needs `tenure[client]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Jobs as clients see them."""
+"""The JSON of a job that clients get, and when they should ask again.
+
+The server builds a `JobResource` from a job record, the client decodes it. `Responses` lets users
+replace the JSON. `Pace` estimates `Retry-After` from the jobs that this process has seen finish.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ _KINDS_OF_FAILURE = {"timeout": "job-timed-out", "lost": "job-lost"}
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is."""
+    """The progress that a handler has reported."""
 
     part: float
     """From 0 to 1."""
@@ -43,7 +47,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where else to look."""
+    """The other routes of a job."""
 
     job: str
     result: str
@@ -52,30 +56,30 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResource(Generic[T]):
-    """A job as its owner reads it."""
+    """A job as clients see it."""
 
     id: str
     state: JobState
     created: datetime
     started: datetime | None = None
-    """When its present or last attempt began."""
+    """When the current or last attempt began."""
     finished: datetime | None = None
     expires: datetime | None = None
-    """When it may be forgotten."""
+    """When the store may remove it."""
     attempt: int = 0
     progress: Progress | None = None
     cancelling: bool = False
-    """Whether it was asked to stop and has not yet."""
+    """Whether cancellation was requested and the handler still runs."""
     error: dict[str, Any] | None = None
     """Why it failed or was cancelled, or why its result is not available, as a problem."""
     links: Links
 
     result: T | None = None
-    """What it has returned, if that is JSON and not large; see `links.result` for the rest."""
+    """The result, if it is JSON of up to 64 KiB. `links.result` has every result."""
 
     @classmethod
     def of(cls, record: JobRecord, base: str, *, inline: bool = False) -> JobResource[Any]:
-        """Return what a client may know of a job whose routes are under `base`."""
+        """Return the public view of a job. Its links point to the routes under `base`."""
         path = f"{base}/jobs/{record.id}"
         is_finished = record.state in FINISHED
         problem = failure(record)
@@ -96,7 +100,7 @@ class JobResource(Generic[T]):
 
 
 def _inlined(record: JobRecord) -> Any:
-    """Return a result as it is stored: it is JSON already."""
+    """Return the stored result, which is JSON already; None if it is missing or large."""
     if record.result is None or len(record.result) > _INLINE_MAX or failure(record) is not None:
         return None
     return read_stored(record.result).sent
@@ -104,17 +108,18 @@ def _inlined(record: JobRecord) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """A part of the list of an owner's jobs, newest first."""
+    """One page of an owner's jobs, newest first."""
 
     jobs: list[Any]
     cursor: str | None = None
-    """Ask with this for the next part; null at the end."""
+    """Pass it as `cursor` to get the next page; null on the last page."""
 
 
 def failure(record: JobRecord) -> Problem | None:
-    """Return why there will be no result; None for a job that has one, or may have one.
+    """Return why a job will have no result; None if it has one, or still may.
 
-    It is the handler's own problem, or one that gives nothing away.
+    That is the `Problem` that its handler raised. Other errors become a general problem, because
+    their text may contain secrets.
     """
     if record.state == "succeeded" and record.result is not None:
         return None if _is_available(record.result) else Problem.of("result-unavailable")
@@ -126,7 +131,7 @@ def failure(record: JobRecord) -> Problem | None:
     own = None if report is None else problem_of_report(report)
     if own is not None:
         return own
-    # By the reason, not by the error: a handler's own TimeoutError is one like any other.
+    # The reason decides, not the error: a handler may raise a TimeoutError of its own.
     return Problem.of(_KINDS_OF_FAILURE.get(record.reason, "job-failed"))
 
 
@@ -138,25 +143,28 @@ def _is_available(result: bytes) -> bool:
 
 
 class Pace:
-    """How long the jobs of an endpoint take, as far as this process has seen: for Retry-After."""
+    """How long the jobs of an endpoint take, for Retry-After.
+
+    It knows the last 50 jobs that this process has seen succeed, so replicas may differ.
+    """
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_PACE_KEEPS)
         self._counted: deque[str] = deque(maxlen=_PACE_KEEPS)
 
     def see(self, record: JobRecord) -> None:
-        """Learn from a job that has finished."""
+        """Count the duration of a finished job, once."""
         if record.state == "succeeded" and record.id not in self._counted:
             self._counted.append(record.id)
             self._seen.append((record.finished - record.started) / 1e6)
 
     @property
     def usual(self) -> int:
-        """How many seconds a job takes, as far as anybody would wait for it."""
+        """The usual duration of a job in seconds, from 1 to 30."""
         return self._within(0.0)
 
     def retry_after(self, record: JobRecord, now: int) -> int:
-        """Return in how many seconds to look again."""
+        """Return after how many seconds the client should ask again."""
         return self._within((now - record.started) / 1e6 if record.state == "running" else 0.0)
 
     def _within(self, since: float) -> int:
@@ -165,11 +173,11 @@ class Pace:
 
 
 class Responses(Struct, frozen=True, kw_only=True):
-    """How answers look, where yours are to look different.
+    """Functions that replace the JSON of responses.
 
     Args:
-        job: takes a `JobResource`, returns what is sent instead of it, wherever a job is shown.
-        problem: takes the body of a problem, returns what is sent instead of it.
+        job: takes a `JobResource` and returns what to send in its place, wherever a job is shown.
+        problem: takes the body of a problem and returns what to send in its place.
     """
 
     job: Callable[[JobResource[Any]], Any] | None = None

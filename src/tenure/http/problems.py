@@ -1,4 +1,8 @@
-"""What goes wrong over HTTP, as RFC 9457 problems: one table, and the exception handlers raise."""
+"""Problems: the error responses of the routes, as RFC 9457 defines them.
+
+`KINDS` lists every problem that the routes send by themselves. A handler raises `Problem` to send
+one of its own. The job stores it with its error, and the status route shows it later.
+"""
 
 from __future__ import annotations
 
@@ -63,32 +67,31 @@ KINDS: Final[Mapping[str, Kind]] = {
     "store-unavailable": Kind(503, "The store does not answer"),
     "job-timed-out": Kind(504, "The job took too long"),
 }
-"""Every problem that the routes answer with by themselves: the last part of its type, and more."""
+"""Every problem that the routes send by themselves, by the last part of its type."""
 
 
 _STATUSES: Final = {status.value for status in HTTPStatus}
 _NAMES: Final = {f"{__name__}.Problem"}
-"""Those that a failed job may name as what its handler raised."""
+"""The exceptions whose message is a problem: `Problem` and its subclasses, as jobs store them."""
 
 
 class Problem(Reject):
-    """An answer that says what is wrong. Raised by a handler, it is what the client gets to read.
+    """An error response. A handler raises it to tell the client what is wrong.
 
         raise Problem(422, "No such month", detail="The year has 12.", month=13)
 
-    The job fails at once, whatever tries are left. Nothing else that a handler raises is shown to
-    clients.
+    The job fails at once, even if retries are left. Clients see no other error of a handler.
 
     Args:
         status: the HTTP status, from 400 to 599.
-        title: what is wrong, the same for all of its kind.
+        title: what is wrong, the same for all problems of this kind.
         detail: what is wrong this time.
         type: a URI that names the kind.
-        headers: of an answer given at once; they are not kept with a job.
+        headers: headers of an immediate response. A job does not store them.
         members: further members of the problem.
 
-    A job keeps 4,000 characters of it as JSON: the status, the type, the title and, in their order,
-    those of the others that fit; text is cut to what fits of it.
+    A job stores up to 4,000 characters of the problem as JSON: the status, the type, the title, and
+    the other members in order while they fit. Longer text is cut.
     """
 
     def __init__(
@@ -118,7 +121,7 @@ class Problem(Reject):
         _NAMES.add(f"{cls.__module__}.{cls.__qualname__}")
 
     def message_within(self, most: int) -> str:
-        """Return its body in so many characters of JSON, without what does not fit."""
+        """Return the body as JSON of at most `most` characters. Drops or cuts what does not fit."""
         text = str(self)
         return text if len(text) <= most else _written(_fitted(self.body, most))
 
@@ -130,7 +133,7 @@ class Problem(Reject):
         errors: Sequence[Mapping[str, str]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> Problem:
-        """Return a problem of the table."""
+        """Return a problem from the table `KINDS`."""
         status, title = KINDS[kind].status, KINDS[kind].title
         more = {"errors": list(errors)} if errors else {}
         return Problem(
@@ -145,7 +148,7 @@ def pointer_step(name: str | int) -> str:
 
 @contextmanager
 def problems_of_frameworks() -> Iterator[None]:
-    """Turn an HTTPException that blames the client into a Problem: trying again would not help."""
+    """Turn an HTTPException with a 4xx status into a Problem: a retry would fail the same way."""
     try:
         yield
     except Exception as error:
@@ -164,15 +167,15 @@ def problems_of_frameworks() -> Iterator[None]:
 
 
 def _fitted(body: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """Return what fits of a problem: the members one by one, text as far as it fits."""
-    # First what says how to take it, and none of that so long that there is no room for the rest.
+    """Return a problem that fits: members in order while there is room, text cut to the rest."""
+    # Type and title come first, with a limit of their own, so that they leave room for the rest.
     kept: dict[str, Any] = {"type": "about:blank", "title": "", "status": body["status"]}
     for name, value in body.items():
         room = {"type": most // 4, "title": most // 2}.get(name, most)
         if len(_written({**kept, name: value})) <= room:
             kept[name] = value
         elif isinstance(value, str) and name != "type":  # a URI that was cut names nothing
-            # Tried, as some characters take six in JSON.
+            # Measured by encoding, because some characters take six in JSON.
             fits = bisect_right(
                 range(len(value)),
                 room,
@@ -192,7 +195,7 @@ def _written(body: Mapping[str, Any]) -> str:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a member of a problem without lone surrogates, for which JSON has no form."""
+    """Return a member of a problem without lone surrogates, which JSON cannot encode."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -205,7 +208,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def problem_of_report(report: ErrorReport) -> Problem | None:
-    """Return the problem that a handler raised; None if it was anything else."""
+    """Return the problem that a handler raised; None if it raised another error."""
     if report.type not in _NAMES:
         return None
     try:

@@ -1,7 +1,7 @@
-"""What a client asks for, free of any framework: the request, and what its headers mean.
+"""A request and the meaning of its headers, free of any framework.
 
-The routes take a `RequestData` whichever framework serves them. Header values that make no sense
-are ignored where HTTP says so, and raise a Problem otherwise.
+FastAPI and Starlette both pass a `RequestData` to the routes. Header values that make no sense are
+ignored where HTTP says so, and raise a Problem otherwise.
 """
 
 from __future__ import annotations

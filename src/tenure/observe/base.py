@@ -1,4 +1,4 @@
-"""What all events share: how an event becomes one line of the log, and at which level."""
+"""The base class of events: how an event becomes one line of the log, and at which level."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _shown(part: str, value: object) -> str:
 
 
 def first_of(names: tuple[str, ...]) -> str:
-    """Name the first few and count the rest: two hundred ids make a line unreadable."""
+    """Return the first few names and the number of the rest: 200 ids make a line unreadable."""
     shown = ", ".join(safe(name) for name in names[:_NAMED])
     more = len(names) - _NAMED
     return f"{shown} and {more} more" if more > 0 else shown

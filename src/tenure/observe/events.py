@@ -1,9 +1,9 @@
 """The stream of events of an app: each goes to the log and to the app's subscribers.
 
-Adding an event takes its class in the module of its subject, and its name in `Event` and in the
-package. A subscriber is called where the event happens, which may be the keeper's thread: it must
-be quick and must not block. What it raises is logged and goes no further, `sys.exit()` included: in
-that thread it would end the renewals and not the process.
+To add an event, write its class in the module of its subject, and add its name to `Event` and to
+the package. Subscribers run where the event happens, which may be the keeper's thread, so they must
+be quick and must not block. What a subscriber raises is logged and goes no further, `sys.exit()`
+included: in the keeper's thread it would end the renewals and not the process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _FAILED = "an event subscriber failed on %s"
 
 
 class Events:
-    """Hands events to the log and to subscribers; those of `origin` get them, too.
+    """Passes events to the log and to subscribers. The subscribers of `origin` get them as well.
 
     An app that is cloned for another event loop has events of its own, with the app as the origin.
     """
@@ -100,7 +100,7 @@ class Events:
             try:
                 subscriber(event)
             except KeyboardInterrupt:
-                # Ctrl-C reaches the main thread only, and ends what that does.
+                # Ctrl-C raises in the main thread only, where it must end the program.
                 if threading.current_thread() is threading.main_thread():
                     raise
                 log.exception(_FAILED, event)

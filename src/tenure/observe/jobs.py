@@ -26,12 +26,12 @@ class JobsRecovered(BaseEvent, frozen=True):
     by: str
     replicas: tuple[str, ...]
     waiting: tuple[str, ...]
-    """They run again."""
+    """Jobs that run again."""
     failed: tuple[str, ...] = ()
-    """They were lost too often; or are runs of timers, which may run only once."""
+    """Jobs that were lost too often, and runs of timers, which may run only once."""
     cancelled: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Their records were damaged, and set aside."""
+    """Jobs whose records were damaged, and are set aside."""
 
     @property
     def fields(self) -> dict[str, object]:
@@ -51,14 +51,14 @@ class JobsRecovered(BaseEvent, frozen=True):
 
 
 class JobLost(BaseEvent, frozen=True):
-    """A job was lost with its worker too often, or may run only once: it has failed for good."""
+    """A job has failed for good: it was lost with its worker too often, or may run only once."""
 
     task: str
     job: str
     attempt: int
     losses: int
     replica: str
-    """The worker that it was lost with last."""
+    """The worker of its last loss."""
 
     @property
     def level(self) -> int:
@@ -105,7 +105,7 @@ class AttemptFailed(BaseEvent, frozen=True):
 
 
 class ResultNotStored(BaseEvent, frozen=True):
-    """A job has succeeded, but callers cannot have what its handler returned."""
+    """A job has succeeded, but its result could not be stored for callers."""
 
     task: str
     job: str
@@ -128,7 +128,7 @@ class TaskUnknown(BaseEvent, frozen=True):
 
 
 class JobRunsLong(BaseEvent, frozen=True):
-    """A job without a time-out runs for longer than `long_job`. Once per attempt; it goes on."""
+    """A job without a time-out runs for longer than `long_job`. Emitted once per attempt."""
 
     task: str
     job: str
@@ -143,26 +143,26 @@ class JobRunsLong(BaseEvent, frozen=True):
 
 
 class HandlerStuck(BaseEvent, frozen=True):
-    """A handler keeps running after it was told to stop; a synchronous one keeps its thread."""
+    """A handler ignores a request to stop. A synchronous handler keeps its thread."""
 
     task: str
     job: str
     """Empty in a run of a timer without the store."""
     reason: str
-    """Why it is to stop: timed out, or shutting down."""
+    """Why it must stop: "timed out" or "shutting down"."""
 
 
 class SlotsKept(BaseEvent, frozen=True):
     """A handler waits for another job and keeps its slot.
 
     Too many handlers have lent their slots already, or it is a plain function and no slot is free.
-    If all slots of all workers are kept like this, none of them goes on. At most once a minute.
+    If such handlers keep all slots of all workers, none of them can finish. At most once a minute.
     """
 
     task: str
     job: str
     awaited: str
-    """The job that it waits for."""
+    """The id of the job that the handler waits for."""
     lent: int
     """How many slots of this worker are lent."""
     why: str

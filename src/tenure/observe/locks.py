@@ -35,7 +35,7 @@ class LimitsDiffer(BaseEvent, frozen=True):
 
 
 class RanUnlocked(BaseEvent, frozen=True):
-    """A function ran without its lock, because of on_unavailable="run". Each time it does."""
+    """A function ran without its lock, because of on_unavailable="run". Emitted for each run."""
 
     name: str
     error: str

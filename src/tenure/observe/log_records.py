@@ -26,13 +26,13 @@ class Raised(NamedTuple):
 
     error: BaseException
     traceback: TracebackType | None
-    """From where the user's own code begins."""
+    """The traceback from the first frame of the user's code."""
     text: str
-    """The traceback as it may be shown, or the error in a line."""
+    """The traceback as text without secrets, or the error in one line."""
 
 
 def fields_of(job: JobRecord | None) -> dict[str, object]:
-    """Return what a record about a job has as `extra`. No name is one of LogRecord's own."""
+    """Return the `extra` of a record about a job. No name is an attribute of LogRecord."""
     if job is None:
         return {}
     return {
@@ -47,7 +47,7 @@ def fields_of(job: JobRecord | None) -> dict[str, object]:
 def write(
     level: int, text: object, fields: Mapping[str, object], raised: Raised | None = None
 ) -> None:
-    """Write a record. Never raises: a filter of the program's own logging may."""
+    """Write a record. Never raises, although a logging filter of the program may."""
     with suppress(Exception):
         if not log.isEnabledFor(level):
             return

@@ -1,4 +1,4 @@
-"""Events of a worker process: it was taken for dead, or its event loop or interpreter stood."""
+"""Events of a worker process: it was declared dead, or its loop or interpreter was blocked."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ __all__ = ["InterpreterBlocked", "LoopBlocked", "ReplicaLost"]
 
 
 class ReplicaLost(BaseEvent, frozen=True):
-    """This replica was taken for dead: what it ran was stopped here and runs elsewhere."""
+    """Other replicas declared this one dead. Its jobs were stopped here and run elsewhere."""
 
     replica: str
     jobs: tuple[str, ...]
 
 
 class LoopBlocked(BaseEvent, frozen=True):
-    """Something blocks the event loop of a worker; nothing else runs meanwhile."""
+    """A handler blocks the event loop of a worker, so nothing else runs there."""
 
     seconds: float
     stack: str
     task: str = ""
-    """The task whose handler blocks it; empty if no job runs at that moment."""
+    """The task of the blocking handler; empty if no job runs at that moment."""
     job: str = ""
 
 
 class InterpreterBlocked(BaseEvent, frozen=True):
-    """No thread of a worker without a supervisor ran for a while: not even its heartbeats.
+    """No thread of a worker ran for a while, not even its heartbeats; workers without a supervisor.
 
     The cause is C code that holds the GIL, or a pause of the process. At most once a minute.
     """
@@ -33,7 +33,7 @@ class InterpreterBlocked(BaseEvent, frozen=True):
     seconds: float
     replica_ttl: float
     jobs: tuple[str, ...]
-    """Tasks and ids of jobs that ran meanwhile, some of them."""
+    """Tasks and ids of some of the jobs that ran meanwhile."""
 
     def __str__(self) -> str:
         jobs = f"one of these jobs blocks it ({first_of(self.jobs)}), or " if self.jobs else ""

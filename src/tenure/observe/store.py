@@ -1,4 +1,4 @@
-"""Events about the store: it does not answer, it answers again, its data is gone."""
+"""Events of the store: it does not answer, it answers again, its data is gone."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class StoreRestored(BaseEvent, frozen=True):
 
 
 class DataLost(BaseEvent, frozen=True):
-    """The store answers, but what was stored in it is gone. Once per process and loss."""
+    """The store answers, but all data in it is gone. Once per process and loss."""
 
     store: str
     replica: str = ""
     jobs: tuple[str, ...] = ()
-    """Those that ran in this process. Which jobs waited in the store is not known here."""
+    """The jobs that ran in this process. It does not know which jobs waited in the store."""
     holds: tuple[str, ...] = ()
     """The names of the locks that this process held."""
 

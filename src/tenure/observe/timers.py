@@ -21,7 +21,7 @@ class TickSkipped(BaseEvent, frozen=True):
 
     @property
     def level(self) -> int:
-        return logging.DEBUG  # its options say so, and its history has it
+        return logging.DEBUG  # the timer's options ask for that, and its history records it
 
 
 class TickUnlocked(BaseEvent, frozen=True):
@@ -45,7 +45,7 @@ class TicksMissed(BaseEvent, frozen=True):
 
     timer: str
     ticks: int
-    """How many; they are counted up to 1,000."""
+    """How many ticks; counted up to 1,000."""
     reason: str
 
     @property
@@ -65,7 +65,7 @@ class TimersFull(BaseEvent, frozen=True):
     timer: str
     timer_concurrency: int
     running: tuple[str, ...]
-    """The timers that run in this worker, some of them."""
+    """Some of the timers that run in this worker."""
 
     def __str__(self) -> str:
         return (
@@ -83,11 +83,11 @@ class TimerAhead(BaseEvent, frozen=True):
 
     timer: str
     seconds: float
-    """How far in the future."""
+    """How far in the future the last tick lies."""
     until: int
-    """When it ticks again at the earliest, in microseconds."""
+    """The earliest next tick, in microseconds."""
     is_own: bool = False
-    """Whether that is so in this worker only: a timer with each="replica"."""
+    """Whether only this worker is affected: a timer with each="replica"."""
 
     def __str__(self) -> str:
         name, until = safe(self.timer), as_datetime(self.until)

@@ -1,1 +1,3 @@
-"""The moving parts between what users touch and the store: loops that keep, wait and clean up."""
+"""The engine between the public API and the store: it keeps leases, runs jobs and timers, and
+recovers from failures.
+"""

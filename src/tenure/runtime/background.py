@@ -1,4 +1,4 @@
-"""Starting tasks, and work that must finish although the task that caused it is gone."""
+"""Background tasks: work that must finish although the task that started it is gone."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ log = logging.getLogger("tenure")
 
 
 def start_soon(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task that takes its first step when the loop turns, not now.
+    """Start a task whose first step runs in the next turn of the loop, not now.
 
-    The loop's task factory is the user's. `asyncio.eager_task_factory` runs the first step at once,
-    up to the end of work that never suspends, before the caller has the task.
+    The user may have set `asyncio.eager_task_factory`, which runs the first step at once: work that
+    never suspends would end before the caller has the task.
     """
     loop = asyncio.get_running_loop()
-    with suppress(NotImplementedError):  # a loop that knows no factories, such as a simulated one
+    with suppress(NotImplementedError):  # a loop without task factories, such as a simulated one
         if loop.get_task_factory() is not None:
             return asyncio.Task(work, loop=loop)
     return loop.create_task(work)
 
 
 class Background:
-    """Tasks that nobody awaits. Their errors are logged; `drain` waits for them at closing."""
+    """Tasks without an awaiting caller. Their errors are logged; `drain` waits for them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -38,9 +38,8 @@ class Background:
         try:
             task = asyncio.get_running_loop().create_task(work)
         except RuntimeError:
-            # A coroutine is closed after the end of its loop, by the garbage collector or at exit.
-            # Nothing reaches the store any more. `ensure_future` would make another loop that
-            # never runs.
+            # The loop has ended, and the garbage collector closes a coroutine. The store cannot be
+            # reached any more, and `ensure_future` would make a loop that never runs.
             work.close()
             return
         self._tasks.add(task)

@@ -1,7 +1,7 @@
-"""Natural batching: send at once if nothing is on the way, else with the next call.
+"""Natural batching: an item is sent at once if no call is in flight, else with the next call.
 
-No timer and no waiting: a lone caller is as fast as without it, and the busier it gets, the larger
-the batches grow.
+There is no timer: a single caller waits no longer than without batching, and batches grow with the
+load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class Batcher(Generic[Item, Answer]):
-    """Joins what the tasks of one event loop want to send. One call is on the way at a time."""
+    """Joins items of the tasks of one event loop into calls, with one call in flight at a time."""
 
     def __init__(
         self,
@@ -37,25 +37,25 @@ class Batcher(Generic[Item, Answer]):
         self._sending: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """How many have no answer yet, but for those on the way."""
+        """How many items wait for the next call."""
         return len(self._waiting)
 
     def add(self, item: Item) -> asyncio.Future[Answer]:
-        """Return the answer to come. Cancelling it cancels nobody's call."""
+        """Queue an item. Returns a future of its answer; cancelling it does not cancel the call."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._sending is None:
-            # It begins when the loop turns, so that all that is ready now goes along.
+            # It starts in the next turn of the loop, so that all items of this turn share the call.
             self._sending = start_soon(self._send_all())
         return future
 
     async def drain(self) -> None:
-        """Wait until everything that was added is answered."""
+        """Wait until every item has its answer."""
         while self._sending is not None:
             await asyncio.wait([self._sending])
 
     def close(self) -> None:
-        """Give up what has no answer yet; whoever waits for one is cancelled."""
+        """Drop items without an answer, and cancel their futures."""
         for _, future in self._waiting:
             future.cancel()
         self._waiting.clear()
@@ -76,7 +76,7 @@ class Batcher(Generic[Item, Answer]):
             for _, future in batch:
                 future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 - it belongs to those who wait for an answer
+        except Exception as error:  # noqa: BLE001 - raised in the callers, through their futures
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
@@ -89,7 +89,7 @@ class Batcher(Generic[Item, Answer]):
 def next_slice(
     waiting: deque[Item], weigh: Callable[[Item], int] | None, limit: int = BATCH_MAX
 ) -> list[Item]:
-    """Take what goes into one call: not too many, and not too large in all."""
+    """Remove and return the items of one call, within limits of number and total size."""
     slice_ = [waiting.popleft()]
     weight = 0 if weigh is None else weigh(slice_[0])
     while waiting and len(slice_) < limit:

@@ -1,8 +1,8 @@
-"""Tells the loss of all data in the store from the loss of one lock or one worker.
+"""Distinguishes the loss of all data in the store from the loss of one lock or one worker.
 
-Both look alike: the store does not know a lease or a replica any more. So the id of the data is
-read when an app opens, and compared when something was unknown, or when renewals work again after
-an outage. While all goes well that costs nothing.
+Both look alike: the store no longer knows a lease or a replica. So the id of the data is read when
+an app opens, and compared when the store did not know something, or when renewals work again after
+an outage. Without trouble this costs no calls.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ __all__ = ["DataLossDetector", "Holdings"]
 
 log = logging.getLogger("tenure")
 
-# The losses that this process has told: several apps may notice the same one.
+# The losses that this process has reported: several apps may notice the same one.
 _reported: set[tuple[str, str, str]] = set()
 _reporting = threading.Lock()
 
 
 class Holdings(NamedTuple):
-    """What a process has in the store: its replica, the jobs it runs, the names of its locks."""
+    """What a process has in the store: its replica, its running jobs, the names of its locks."""
 
     replica: str = ""
     jobs: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
 
     def with_(self, other: Holdings) -> Holdings:
-        """Return both, each thing once."""
+        """Return the union of both."""
         return Holdings(
             self.replica or other.replica,
             tuple(dict.fromkeys(self.jobs + other.jobs)),
@@ -44,35 +44,35 @@ class Holdings(NamedTuple):
 
 
 class DataLossDetector:
-    """The data that one app works with. It is asked on the host, except when the app opens."""
+    """Watches the id of the data for one app. Runs on the host, except when the app opens."""
 
     def __init__(self) -> None:
         self._data_id: str | None = None
         self._unknown = Holdings()
         self.is_suspected = False
-        """Whether something was unknown to the store, and nobody has looked why."""
+        """Whether the store did not know something, and the id was not compared since."""
         self._sources: dict[Callable[[], Holdings], None] = {}
 
     def add_source(self, source: Callable[[], Holdings]) -> None:
-        """Ask `source` what is in hand when a loss is told, from any thread."""
+        """Call `source` for the holdings when a loss is reported. It runs on any thread."""
         self._sources[source] = None
 
     def remove_source(self, source: Callable[[], Holdings]) -> None:
         self._sources.pop(source, None)
 
     def suspect(self, unknown: Holdings = Holdings()) -> None:  # noqa: B008 - it is immutable
-        """Take note of what the store does not know any more: `confirm` says why."""
+        """Record holdings that the store no longer knows. `confirm` finds out why."""
         self._unknown = _joined([self._unknown, unknown, *(ask() for ask in list(self._sources))])
         self.is_suspected = True
 
     async def confirm(self, store: Store, events: Events) -> None:
-        """Learn the id of the data; if a loss is suspected, compare it, and tell what is lost.
+        """Read the id of the data. If a loss is suspected, compare it, and emit `DataLost`.
 
-        Raises StoreUnavailable; then it is to be called again.
+        Raises StoreUnavailable. Call it again then.
         """
         if self._data_id is not None and not self.is_suspected:
             return
-        # Before the call: what is suspected while it runs may have happened after its answer.
+        # Reset before the call: a suspicion during it may concern a loss after its answer.
         unknown, self._unknown = self._unknown, Holdings()
         was_suspected, self.is_suspected = self.is_suspected, False
         try:

@@ -1,8 +1,8 @@
-"""The host: a second event loop, for what must go on while the user's own loop is blocked.
+"""The host: a second event loop, for renewals and heartbeats while the user's loop is blocked.
 
-It has a thread and a connection to the store of its own, both made when they are first needed.
-With a virtual clock everything runs on the caller's loop instead, because a second thread would
-make the order of events depend on the machine.
+It has its own thread and its own connection to the store, both created at the first use. With a
+virtual clock everything runs on the caller's loop, because a second thread would make the order of
+events depend on the machine.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("tenure")
 
-# Stopping waits this long for a last call to the store; the thread is a daemon, so it never keeps
-# a process alive.
+# Stopping waits this long for a last call to the store. The thread is a daemon, so it never keeps
+# the process alive.
 _STOP_TIMEOUT = 6.0
 
 
 class HostedTask:
-    """Something that runs on the host until it ends, fails or is stopped."""
+    """A coroutine that runs on the host until it ends, fails or is stopped."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
@@ -37,12 +37,12 @@ class HostedTask:
         self.done = False
 
     def begin(self) -> None:
-        """Start, on the host's loop."""
+        """Start it. Called on the host's loop."""
         if not self.done:
             self._task = asyncio.ensure_future(self._run())
 
     async def end(self) -> None:
-        """Cancel it and wait, on the host's loop."""
+        """Cancel it and wait. Called on the host's loop."""
         self.done = True
         if self._task is not None:
             self._task.cancel()
@@ -51,9 +51,9 @@ class HostedTask:
     async def _run(self) -> None:
         try:
             await self._work()
-        except (asyncio.CancelledError, GeneratorExit):  # the latter with a loop that has died
+        except (asyncio.CancelledError, GeneratorExit):  # RuntimeError: the loop has died
             raise
-        except BaseException:  # one that ends the loop would end the work of all others with it
+        except BaseException:  # an error that ends the loop would end all other work on it
             log.critical(
                 "%r has ended; it is started again when next needed", self._work, exc_info=True
             )
@@ -62,7 +62,7 @@ class HostedTask:
 
 
 class Host:
-    """Runs work beside an app, with a store object of its own. Nothing is there until `start`."""
+    """Runs work beside an app, with a store of its own. Creates nothing before `start`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store.clone()
@@ -75,10 +75,10 @@ class Host:
         self._opening: asyncio.Lock | None = None
 
     async def open_store(self) -> Store:
-        """Connect at the first need, so that short holds cost no second connection.
+        """Connect at the first use, so that short holds need no second connection.
 
-        The format is not looked at: the app's own store has done that, and a store that came back
-        empty is still good for renewing what was granted since.
+        It does not check the format of the data. The app's store has done so, and a store that came
+        back empty can still renew what was granted since.
         """
         if not self._open:
             self._opening = self._opening or asyncio.Lock()
@@ -100,22 +100,22 @@ class Host:
         return hosted
 
     def call_soon(self, function: Callable[[T], object], value: T) -> None:
-        """Call a function on the host, or here if there is none."""
+        """Call a function on the host's loop, or directly if the host has no thread."""
         if not self._virtual and self._loop is not None:
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(function, value)
                 return
         function(value)
 
     async def stop(self, hosted: HostedTask) -> None:
-        """End what was started and wait for that."""
+        """Stop a task that `start` returned, and wait for its end."""
         await self._on_host(hosted.end())
 
     async def close(self, *, is_loop_closed: bool = False) -> None:
         """Stop everything and disconnect.
 
-        `is_loop_closed`: the event loop of the app is. With a virtual clock the work ran there, and
-        cannot be awaited. A thread of its own is stopped as usual, from any loop.
+        `is_loop_closed`: the event loop of the app is closed. With a virtual clock the work ran on
+        it and cannot be awaited. The host's thread is stopped as usual, from any loop.
         """
         if self._virtual and is_loop_closed:
             self.store.abandon()
@@ -128,13 +128,13 @@ class Host:
             await self._on_host(self.store.close())
         loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
-            with suppress(RuntimeError):  # it is closed, and its thread has ended
+            with suppress(RuntimeError):  # the loop is closed, and its thread has ended
                 loop.call_soon_threadsafe(loop.stop)
             await asyncio.to_thread(self._thread.join, _STOP_TIMEOUT)
 
     @property
     def _has_died(self) -> bool:
-        """Whether its thread has ended by itself, and its connections are out of reach."""
+        """Whether its thread has died, so that its connections cannot be closed."""
         return self._loop is not None and self._loop.is_closed()
 
     async def _on_host(self, work: Coroutine[Any, Any, None]) -> None:
@@ -167,8 +167,8 @@ class Host:
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the loop until it is stopped.
 
-        Callbacks can raise SystemExit and KeyboardInterrupt out of it. Here they would end no
-        process, only the renewals and heartbeats of this one.
+        Callbacks can raise SystemExit and KeyboardInterrupt out of it. In this thread they would
+        not end the process, only its renewals and heartbeats.
         """
         try:
             while True:

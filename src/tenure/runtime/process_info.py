@@ -1,4 +1,4 @@
-"""What is known of processes: of this one for others to see, of others by their number."""
+"""Facts about processes: a description of this one, the memory and signals of others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["about_this_process", "memory_of", "signal_name"]
 
 
 def about_this_process() -> Meta:
-    """Return where it runs: for people who look for it."""
+    """Return the host name and process id, for operators who look for this process."""
     return {"host": storable(socket.gethostname(), 200), "pid": str(os.getpid())}
 
 
 def memory_of(pid: int) -> int:
-    """Return the bytes of memory that a process really uses; 0 where that cannot be seen."""
+    """Return the resident memory of a process in bytes; 0 on systems without /proc."""
     with suppress(OSError, IndexError, ValueError):
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
@@ -27,8 +27,8 @@ def memory_of(pid: int) -> int:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal, as people know it."""
+    """Return the usual name of a signal, such as SIGKILL."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # one of those without a name
+    except ValueError:  # a real-time signal has no name
         return f"signal {number}"

@@ -1,4 +1,4 @@
-"""Repeats calls that must be answered, however long the store is away."""
+"""Repeats calls to the store until it answers, however long an outage takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class _Outage:
-    """Calls of one name that have failed and have no answer yet."""
+    """The callers that wait for one kind of call, which has failed."""
 
     waiting: int = 0
     failures: int = 0
@@ -31,9 +31,9 @@ class _Outage:
 
 
 class Retrier:
-    """Repeats calls until the store answers, and tells once per outage and name of a call.
+    """Repeats calls until the store answers, and reports once per outage and kind of call.
 
-    Only for calls that may be repeated, which are all calls of a store.
+    All calls of a store may be repeated after an error; see `stores.contract`.
     """
 
     def __init__(self, clock: Clock, events: Events) -> None:
@@ -44,9 +44,9 @@ class Retrier:
     async def until_answered(
         self, call: str, send: Callable[[], Awaitable[T]], give_up: asyncio.Event | None = None
     ) -> T:
-        """Return the answer. `call` names it in the events.
+        """Return the answer. `call` is the name of the call in events.
 
-        Once `give_up` is set it is tried for a last time; then the error is raised.
+        Once `give_up` is set it tries a last time, and then raises the error.
         """
         failures, has_answer = 0, False
         try:
@@ -68,7 +68,7 @@ class Retrier:
                 self._ended(call, has_answer=has_answer)
 
     def _failed(self, call: str, error: Exception, failures: int) -> None:
-        """Count a failure. Of all callers that wait for this call, the first tells."""
+        """Count a failure. The first caller that waits for this kind of call reports it."""
         outage = self._outages.setdefault(call, _Outage())
         outage.failures += 1
         if failures > 1:
@@ -80,7 +80,7 @@ class Retrier:
             log.error("%s failed in an unexpected way", call, exc_info=error)
 
     def _ended(self, call: str, *, has_answer: bool) -> None:
-        """Note that a caller that has failed waits no more. The last one tells of the answer."""
+        """Remove a caller that no longer waits. The last one reports that the store answers."""
         outage = self._outages[call]
         outage.waiting -= 1
         outage.has_answer |= has_answer

@@ -1,4 +1,4 @@
-"""Makes the store for a URL. The only list of stores; each is imported when first named."""
+"""Creates the store for a URL. The only list of stores; each is imported when first used."""
 
 from __future__ import annotations
 

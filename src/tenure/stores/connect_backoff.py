@@ -18,7 +18,7 @@ __all__ = ["ConnectBackoff"]
 class ConnectBackoff:
     """Spaces the attempts of one store object: pauses that double, up to a second, with jitter.
 
-    Seconds in here are real ones, also under a virtual clock: the network does not know it.
+    It uses real time also under a virtual clock, because the network does.
     """
 
     def __init__(self, random: Callable[[], float]) -> None:

@@ -19,7 +19,7 @@ from tenure.core.policy import WAITER_LIFE, retry_after_error
 __all__ = ["ARM_SECONDS", "Watchers", "pause_before_listening"]
 
 ARM_SECONDS = WAITER_LIFE / 2
-"""How long a watch waits for its connection: a waiter in a queue must ask again in time."""
+"""How long a watch waits for its connection: a waiter in a queue must poll again in time."""
 
 # Missing rights and a full server last for minutes rather than moments.
 _REFUSED_TIMES = 20.0

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to."""
+"""A clock for tests that moves only when the test moves it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ManualClock:
         self._sleepers: dict[asyncio.Event, float] = {}
 
     def wall(self) -> int:
-        """Return its time in microseconds since 1970."""
+        """Return the wall clock in microseconds since 1970."""
         return micros(self._boot) + self._offset
 
     def boot(self) -> float:
-        """Return seconds that only grow."""
+        """Return the boot clock in seconds, which never goes back."""
         return self._boot
 
     def for_server(self) -> int | None:
@@ -49,11 +49,11 @@ class ManualClock:
         self._offset += micros(seconds)
 
     def shift(self, seconds: float) -> None:
-        """Let time pass without running anybody: what a paused process sees when it wakes."""
+        """Let time pass without running any task, as after a pause of the process."""
         self._boot += seconds
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, stopping at each instant somebody sleeps until."""
+        """Let time pass, and run each sleeping task at its instant."""
         end = self._boot + seconds
         await _let_others_run()
         while (due := min(self._sleepers.values(), default=end)) < end:

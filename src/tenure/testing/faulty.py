@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 class Faults:
-    """What shall go wrong, by name of the store call; shared by a store and its clones.
+    """The faults to inject, by name of the store call. A store shares them with its clones.
 
-    A `beat` with which a replica joins goes by the name "join".
+    The first `beat` of a replica, with which it joins, has the name "join".
 
     faults.lose_reply("acquire")            # it happens, but the caller sees an error
     faults.lose_request("renew", times=3)   # it does not happen
@@ -54,7 +54,7 @@ class Faults:
         self._delays[call] = seconds
 
     def heal(self) -> None:
-        """Let everything work again."""
+        """Remove all faults."""
         self._requests.clear()
         self._replies.clear()
         self._delays.clear()
@@ -70,7 +70,7 @@ class Faults:
 
 
 class FaultyStore:
-    """Passes calls on to another store, except for what `faults` says.
+    """Passes calls on to another store, and injects the faults in `faults`.
 
     app = Tenure(FaultyStore("memory://", faults, clock=ManualClock()))
     """

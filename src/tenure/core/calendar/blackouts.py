@@ -1,8 +1,8 @@
 """Blackouts: times in which ticks do not run.
 
-Times of the day are what clocks show in a zone. Whenever they show one that is inside, it is
-covered: a time that a jump leaves out counts as the end of the jump, and of a time that is shown
-twice the first begins a stretch and the second ends it.
+Times of the day are local times of a zone. An instant is covered if its local time is. A local time
+that a clock change skips counts as the end of the change. Of a local time that occurs twice, the
+first begins a stretch and the second ends it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Action: TypeAlias = Literal["skip", "defer"]
-"""Of a tick inside: it does not run; or it runs once when the blackout ends."""
+"""What happens to a tick inside: it does not run, or it runs once when the blackout ends."""
 
 _MINUTE: Final = 60 * SECOND
 _DAY_MINUTES: Final = 24 * 60
@@ -42,7 +42,7 @@ _TEXT: Final = re.compile(r"(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)", re.ASCII)
 _DAY_NAMES: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 _HORIZON: Final = 2 * 365 * DAY
-# A rule may be rarer than that, such as every 29 February.
+# The search looks this far ahead. A rule may be rarer, such as every 29 February.
 _TICKS_MIN: Final = 4
 
 
@@ -50,7 +50,7 @@ class Recurring(Struct, frozen=True, tag="recurring"):
     """The same times of some days of every week."""
 
     days: tuple[int, ...]
-    """On which it begins; 0 is Monday."""
+    """The days on which it begins; 0 is Monday."""
     start: int
     """The minute of the day, from 0."""
     end: int
@@ -71,9 +71,9 @@ class Recurring(Struct, frozen=True, tag="recurring"):
         return any(begin <= instant < end for begin, end in self._around(instant))
 
     def ends_at(self, instant: int) -> int:
-        """Return when the stretch around `instant` ends, with those that follow without a break.
+        """Return when the stretch around `instant` ends, with all that follow without a gap.
 
-        An instant that is not inside is its own answer.
+        Returns `instant` itself if it is not inside.
         """
         return clear_at((self,), instant)
 
@@ -94,7 +94,7 @@ class Recurring(Struct, frozen=True, tag="recurring"):
         shift = next((stretch.offset for stretch in stretches_from(self.zone, instant)), 0)
         today = (instant + shift) // DAY
         length = (self.end - self.start) % _DAY_MINUTES or _DAY_MINUTES
-        # Tomorrow may have begun once already, before the clocks went back.
+        # The next day may have begun once already, before the clocks were set back.
         for day in (today - 1, today, today + 1):
             # 1970 began with a Thursday.
             if (day + 3) % 7 in self.days:
@@ -124,13 +124,13 @@ class Window(Struct, frozen=True, tag="window"):
         return self.start <= instant < self.end
 
     def ends_at(self, instant: int) -> int:
-        """Return when it ends; an instant that is not inside is its own answer."""
+        """Return when it ends, or `instant` itself if that is not inside."""
         return self.end if self.covers(instant) else instant
 
     stretch_end = ends_at
 
     def words(self) -> str:
-        """Say it to people."""
+        """Return the blackout as text for people."""
         start, end = (as_datetime(at).isoformat() for at in (self.start, self.end))
         return f"{start} to {end} ({self.action})"
 
@@ -160,12 +160,12 @@ def daily(times: str, *, tz: object = "UTC", action: Action = "skip") -> Recurri
 
 
 def window(start: datetime, end: datetime, *, action: Action = "skip") -> Window:
-    """Return a blackout for one stretch between two datetimes that know their zone."""
+    """Return a blackout for one stretch between two datetimes with a time zone."""
     return Window(_aware(start, "start"), _aware(end, "end"), action)
 
 
 def covering(blackouts: Sequence[Blackout], instant: int) -> Blackout | None:
-    """Return a blackout that has `instant` inside; one that skips rather than one that defers."""
+    """Return a blackout that covers `instant`, preferably one that skips; None if none does."""
     inside = [each for each in blackouts if each.covers(instant)]
     return next((each for each in inside if each.action == "skip"), inside[0] if inside else None)
 
@@ -173,8 +173,7 @@ def covering(blackouts: Sequence[Blackout], instant: int) -> Blackout | None:
 def clear_at(blackouts: Sequence[Blackout], instant: int) -> int:
     """Return the first instant from `instant` on that no blackout covers.
 
-    It does not look further than two years: where there is none by then, it answers with one that
-    is still covered.
+    It searches two years. If all of them are covered, it returns the covered instant at their end.
     """
     at = instant
     while at - instant <= _HORIZON:
@@ -186,7 +185,7 @@ def clear_at(blackouts: Sequence[Blackout], instant: int) -> int:
 
 
 def check_blackouts(blackouts: object, rule: Rule, *, now: int) -> tuple[Blackout, ...]:
-    """Return them; raise ConfigError if they leave no tick of the next two years, or are none."""
+    """Return the blackouts as a tuple. Raises ConfigError if they cover all ticks of two years."""
     if isinstance(blackouts, Recurring | Window):
         msg = f"blackout takes a list. Put this one into [ ]: {blackouts.words()}."
         raise ConfigError(msg)
@@ -223,9 +222,9 @@ def _some_tick_runs(blackouts: Sequence[Blackout], rule: Rule, now: int) -> bool
         clear = clear_at(blackouts, tick)
         if cover.action == "defer" and clear - tick <= _HORIZON:
             return True
-        # All ticks up to there are covered: a rule may have millions of them.
+        # Jump over the covered ticks, because a rule may have millions of them.
         tick = rule.next_after(clear - 1)
-    # A rule without any tick is not the blackouts' fault.
+    # A rule without any tick is reported elsewhere.
     return first is None
 
 

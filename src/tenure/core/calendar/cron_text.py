@@ -1,4 +1,4 @@
-"""Cron expressions as people write them: what is allowed, and where a wrong one is wrong."""
+"""Parses cron expressions, and says where a wrong expression is wrong and what is allowed there."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NICKNAMES: Final = {
     "@annually": "0 0 1 1 *",
 }
 
-# Any date will do: what does not come within fifty years, with leap years of all weekdays but for
-# a few, never comes.
+# Any start date works: a date that does not occur within fifty years, which contain leap years on
+# nearly all weekdays, never occurs.
 _SEARCH_FROM: Final = datetime(1999, 1, 1)  # noqa: DTZ001 - a date on the calendar, in no zone
 
 
@@ -44,7 +44,7 @@ class _Field(Struct, frozen=True):
     """Names for values, from `first_word` on."""
     first_word: int = 0
     extra: str = ""
-    """What else is allowed, for people; and the same as a pattern."""
+    """What else is allowed, as text for messages and as a pattern."""
     extra_pattern: str = "(?!)"
 
     def allowed(self) -> str:
@@ -79,7 +79,7 @@ _FIELDS: Final = (
 
 
 def normalize(cron: object) -> str:
-    """Return an expression in the form it is kept in; raise ConfigError if it cannot work."""
+    """Return an expression in its stored form. Raises ConfigError if it cannot work."""
     if not isinstance(cron, str):
         msg = f"cron must be text such as '30 2 * * *', not {cron!r}."
         raise ConfigError(msg)
@@ -90,11 +90,10 @@ def normalize(cron: object) -> str:
 
 
 def expand(expression: str) -> str:
-    """Return the five or six fields that an expression stands for.
+    """Return the five or six fields of an expression; a nickname such as "@daily" is expanded.
 
     Raises:
-        ConfigError: It cannot work; the message shows where it is wrong and what is allowed there.
-
+        ConfigError: it cannot work. The message shows where it is wrong and what is allowed there.
     """
     if len(expression) > _LENGTH_MAX:
         msg = (
@@ -136,7 +135,7 @@ def _nickname(expression: str) -> str:
 
 
 def _meant(expression: str) -> str:
-    """Say what else it may be: a nickname without its sign, or a period."""
+    """Return a suggestion: a nickname without its sign, or a period."""
     if (nickname := f"@{expression.lower()}") in _NICKNAMES:
         return f" Did you mean {nickname!r}?"
     if period := _PERIOD.fullmatch(expression):
@@ -145,7 +144,7 @@ def _meant(expression: str) -> str:
 
 
 def _mistake(field: _Field, text: str) -> str:
-    """Return what is wrong with a field, or nothing."""
+    """Return what is wrong with a field; empty if nothing is."""
     for item in text.split(","):
         if not item:
             return "a part of the list is empty"

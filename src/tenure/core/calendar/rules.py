@@ -1,20 +1,18 @@
 """Rules: at which instants a timer ticks.
 
 A tick is a nominal instant, in whole microseconds since 1970 UTC. It follows from the rule alone,
-so that all replicas agree on it without a word.
+so all replicas agree on it without communication.
 
-When the clocks of a zone jump, a rule by cron does what Debian's cron does. One that leaves the
-hour or the minute open (its field begins with a `*`) follows the time that passes: it ticks
-whenever the clocks show a time that fits, so not in what a jump leaves out, and in both passes of
-what is shown twice. One with a fixed time ticks once where people expect it: at the end of the jump
-if the clocks leave it out, in the first pass if they show it twice. A second in front changes
-nothing about this. (Debian's cron takes jumps beyond three hours for corrections of the clock and
-lets them swallow what they leave out. A zone's jumps are none, whatever their length.)
+At a clock change of the zone, cron rules behave as in Debian's cron. If the hour or minute field
+begins with `*`, the rule follows elapsed time: it ticks at every matching local time, so not in a
+skipped hour, and twice in a repeated hour. A rule with a fixed time ticks once: at the end of the
+change if its time is skipped, in the first pass if it is repeated. A field for seconds does not
+matter here. (Debian's cron treats changes of more than three hours as corrections of the clock and
+drops the skipped times. Here all changes of a zone are alike.)
 
-cronsim reads the expressions and finds the dates; the jumps are handled here. Its own walk over
-them loses ticks where clocks jump by half an hour or off the hour, does not end for some
-expressions (`45 */3 * * *` on Chatham in autumn), and in the second pass of an hour answers with
-ticks of the past.
+cronsim parses the expressions and finds the dates; this module handles clock changes. cronsim's own
+handling loses ticks at changes of half an hour or off the hour, loops for ever on some expressions
+(`45 */3 * * *` on Chatham in autumn), and returns past ticks in the second pass of an hour.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ from tenure.errors import ConfigError
 
 __all__ = ["Cron", "Every", "Rule", "make_rule", "shortest_distance"]
 
-# Below, the way to the store and back is a good part of the period.
+# With a shorter period, the round trip to the store would take a good part of it.
 _PERIOD_MIN: Final = 1.0
 _PERIOD_MAX: Final = 315_360_000.0
 _UNITS: Final = (("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SECOND))
 
-# Later than every wall, and earlier.
+# Later than every wall time, and earlier than every wall time.
 _NEVER: Final = 1 << 62
 
 _WALL_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall has no zone, see core/zones
@@ -107,7 +105,7 @@ class Cron(Struct, frozen=True, tag="cron"):
     def count(self, after: int, upto: int, most: int) -> int:
         """Return how many ticks are after `after` and not after `upto`, or `most` if more are.
 
-        It looks at each of them, so `most` bounds what it costs.
+        It visits each tick, so `most` bounds the cost.
         """
         ticks = 0
         if most > 0:
@@ -124,7 +122,7 @@ class Cron(Struct, frozen=True, tag="cron"):
         calendar = CronSim(expand(self.expression), _WALL_EPOCH)
         words = calendar.explain()
         if not calendar.day_and:
-            # Of the two days either one will do, which "and" does not say.
+            # cron combines the two day fields with "or".
             words = words.replace(" and on ", " or on ")
         return f"{words}, {self.zone}"
 
@@ -135,7 +133,7 @@ Rule: TypeAlias = Every | Cron
 def make_rule(
     *, every: Duration | None = None, cron: str | None = None, tz: object = "UTC"
 ) -> Rule:
-    """Return the rule that a timer is declared with; raise ConfigError unless it is exactly one."""
+    """Return the rule of a declaration. Raises ConfigError unless it has exactly one."""
     if every is None and cron is None:
         msg = "A timer needs a rule: every='60s', or cron='30 2 * * *'."
         raise ConfigError(msg)
@@ -157,7 +155,7 @@ def make_rule(
 
 
 def shortest_distance(rule: Rule, now: int, *, ticks: int = 50) -> int:
-    """Return the smallest distance, in microseconds, of the next ticks from one to the next."""
+    """Return the shortest time between two of the next ticks, in microseconds."""
     if isinstance(rule, Every):
         return rule.period_us
     coming = islice(_calendar(rule.expression, rule.zone).after(now), ticks + 1)
@@ -172,8 +170,8 @@ def _calendar(expression: str, zone: str) -> _Calendar:
 class _Calendar:
     """The ticks of an expression in a zone.
 
-    Timers ask the same again and again, as most of the time no tick is due: it remembers between
-    which two instants its last answers hold.
+    Timers ask repeatedly while no tick is due, so it caches its last answers with the range of
+    instants for which they hold.
     """
 
     def __init__(self, expression: str, zone: str) -> None:
@@ -181,9 +179,9 @@ class _Calendar:
         minute, hour = self._text.split()[-5:-3]
         self._fixed = not minute.startswith("*") and not hour.startswith("*")
         self._zone = zone_name(zone)
-        # The answer to next_after from the first up to, not including, the second.
+        # The answer of next_after, and the half-open range of instants for which it holds.
         self._ahead = (0, 0)
-        # The answer to last_at, and up to which instant, not including it.
+        # The answer of last_at, and the end of the half-open range for which it holds.
         self._behind = (0, 0)
 
     def next_after(self, instant: int) -> int | None:
@@ -245,16 +243,16 @@ class _Calendar:
                 return
 
     def _floor(self, stretch: Stretch) -> int:
-        """Return the first wall that ticks in a stretch.
+        """Return the first wall time that may tick in a stretch.
 
-        For a fixed time this is where the stretch before has ended: what a jump leaves out comes
-        with it (and is put to its instant), what it shows again does not.
+        For a fixed time that is the end of the previous stretch in wall time: skipped times are
+        included (and tick at the change), repeated ones are not.
         """
         return stretch.begin + (stretch.before if self._fixed else stretch.offset)
 
 
 def _walls(text: str, floor: int) -> Iterator[int]:
-    """Yield the walls from `floor` on that fit; none after fifty years without one."""
+    """Yield the matching wall times from `floor` on. Ends after fifty years without one."""
     whole = -(-floor // SECOND) * SECOND
     try:
         for wall in CronSim(text, _WALL_EPOCH + timedelta(microseconds=whole - SECOND)):
@@ -264,7 +262,7 @@ def _walls(text: str, floor: int) -> Iterator[int]:
 
 
 def _walls_back(text: str, ceiling: int) -> Iterator[int]:
-    """Yield the walls before `ceiling` that fit, the latest first."""
+    """Yield the matching wall times before `ceiling`, the latest first."""
     whole = -(-ceiling // SECOND) * SECOND
     try:
         for wall in CronSim(text, _WALL_EPOCH + timedelta(microseconds=whole), reverse=True):

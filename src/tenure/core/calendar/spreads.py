@@ -1,4 +1,4 @@
-"""Spreads: timers that tick at the same nominal instant need not all run at the same one."""
+"""Spreads: delays that keep timers with the same nominal ticks from running all at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["check_spread", "spread_offset"]
 
 
 def spread_offset(name: str, window_seconds: float) -> int:
-    """Return how many microseconds after its ticks a timer runs: from 0 up to the window.
+    """Return the delay of a timer's runs in microseconds, from 0 up to the window.
 
-    It depends on the name alone (and not on Python's hash, which differs from process to process),
-    so that it is the same on every replica and after every restart.
+    It is derived from the name, so it is the same on every replica and after every restart. It does
+    not use Python's hash, which differs between processes.
     """
     window = micros(window_seconds)
     if window <= 0:
@@ -26,7 +26,7 @@ def spread_offset(name: str, window_seconds: float) -> int:
 
 
 def check_spread(spread: Duration, rule: Rule, *, now: int) -> float:
-    """Return a spread in seconds; raise ConfigError if a tick could be put past the next one."""
+    """Return a spread in seconds. Raises ConfigError if it could move a tick past the next one."""
     length = seconds(spread, "spread")
     distance = shortest_distance(rule, now)
     if micros(length) >= distance:

@@ -1,7 +1,7 @@
-"""Zones: what clocks on the wall show at an instant, and the instants at which they jump.
+"""Time zones: the wall time at an instant, and the instants at which clocks change.
 
-Instants are whole microseconds since 1970 UTC. A *wall* is what the clocks of a zone show, counted
-the same way, as if it were UTC: there is no date in it that could be compared with the wrong kind.
+Instants are whole microseconds since 1970 UTC. A *wall* is a local time, counted in the same way as
+if it were UTC. As an integer it cannot be compared with an aware datetime by mistake.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DAY: Final = 86_400 * SECOND
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# They differ from host to host, or count leap seconds, which nothing else does.
+# These zones differ between hosts, or count leap seconds.
 _NOT_FOR_FLEETS: Final = ("localtime", "posixrules", "right/", "posix/")
 
 
@@ -43,19 +43,19 @@ _OFFSET: Final = re.compile(r"(?:UTC|GMT|Z)?\s*([+-])(\d{1,2})(?::?(\d\d))?", re
 
 
 def instant_of(moment: datetime) -> int:
-    """Return an aware datetime as an instant, to the microsecond (a float would lose some)."""
+    """Return an aware datetime as an instant, exact to the microsecond, unlike a float."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
-# Two days short of what datetime can count, so that no zone's clock leaves its range.
+# Two days within the range of datetime, so that no zone's local time leaves the range.
 CALENDAR_BEGINS: Final = instant_of(datetime(1, 1, 3, tzinfo=UTC))
 CALENDAR_ENDS: Final = instant_of(datetime(9999, 12, 30, tzinfo=UTC))
 
 
 def zone_name(tz: object) -> str:
-    """Return the name of a zone given by name or as a ZoneInfo; raise ConfigError if it has none.
+    """Return the name of a zone, which may be passed as a ZoneInfo. Raises ConfigError without one.
 
-    Only a name means the same on every replica.
+    Replicas exchange names only, because a name means the same zone on each of them.
     """
     if tz is UTC:
         return "UTC"
@@ -70,17 +70,17 @@ def zone_name(tz: object) -> str:
 
 @lru_cache(maxsize=1024)
 def find_zone(name: str) -> ZoneInfo:
-    """Return the zone of this name; raise ConfigError, with names like it, if there is none."""
+    """Return the zone of this name. Raises ConfigError, which suggests similar names."""
     if name.startswith(_NOT_FOR_FLEETS):
         msg = (
-            f"{name!r} is no zone that all replicas agree on. Use the name of a place, such as "
+            f"{name!r} differs between hosts. Use the name of a place, such as "
             "'Europe/Berlin', or 'UTC'."
         )
         raise ConfigError(msg)
     try:
         return ZoneInfo(name)
     except (ValueError, LookupError, OSError):
-        # A name with "..", a folder, a file that is no zone: all the same mistake.
+        # Also for a name with "..", a folder, or a file that is not a zone.
         msg = f"There is no time zone {name[:80]!r}. {_similar(name[:80])}"
         raise ConfigError(msg) from None
 
@@ -94,7 +94,7 @@ def _similar(name: str) -> str:
     folded = {zone.casefold(): zone for zone in zones}
     if exact := folded.get(name.casefold()):
         return f"Did you mean {exact!r}? Capitals count."
-    # People know the city, not the continent: compare with the last part as well.
+    # People often know the city without the continent: compare with the last part as well.
     folded |= {zone.rpartition("/")[2].casefold(): zone for zone in zones if "/" in zone}
     folded_name = name.casefold().replace(" ", "_")
     near = get_close_matches(folded_name, folded, n=6, cutoff=0.7)
@@ -106,7 +106,7 @@ def _similar(name: str) -> str:
 
 
 def _told_offset(offset: re.Match[str]) -> str:
-    """Say what to write for something like UTC+1."""
+    """Return advice for a fixed offset such as UTC+1."""
     sign, hours, minutes = offset[1], int(offset[2]), int(offset[3] or 0)
     place = "An offset has no summer time: use the name of a place, such as 'Europe/Berlin'"
     if minutes or not 0 < hours <= (14 if sign == "+" else 12):
@@ -116,15 +116,15 @@ def _told_offset(offset: re.Match[str]) -> str:
 
 
 class Stretch(NamedTuple):
-    """A time in which a zone's clocks do not jump."""
+    """A stretch of time between two clock changes of a zone."""
 
     begin: int
     end: int
-    """The first instant that is not part of it."""
+    """The first instant after it."""
     before: int
-    """How far ahead of UTC the clocks were until `begin`; the same as `offset`: no jump there."""
+    """The UTC offset before `begin`; equal to `offset` if `begin` is no clock change."""
     offset: int
-    """How far ahead of UTC they are."""
+    """The UTC offset during the stretch."""
 
 
 def stretches_from(zone: str, instant: int) -> Iterator[Stretch]:
@@ -148,9 +148,9 @@ def stretches_back(zone: str, instant: int) -> Iterator[Stretch]:
 
 
 def shown_at(zone: str, wall: int, *, last: bool = False) -> int:
-    """Return the first (or the last) instant at which clocks show `wall`.
+    """Return the first (or the last) instant of a wall time.
 
-    If a jump leaves it out, that is the instant of the jump: clocks show a later time from then on.
+    If a clock change skips it, that is the instant of the change.
     """
     shown = []
     for stretch in stretches_from(zone, wall - 2 * DAY):
@@ -173,8 +173,9 @@ def _year(instant: int) -> int:
 def _stretches(zone: str, year: int) -> tuple[Stretch, ...]:
     """Return the stretches of a year of UTC.
 
-    zoneinfo does not tell when a zone jumps. It is found by looking every other day, as no zone has
-    jumped twice within three (in Freetown, 1939, four days were between).
+    zoneinfo does not list clock changes. They are found by comparing offsets every other day,
+    because no zone has changed twice within three days (the shortest gap is four days, in Freetown
+    in 1939).
     """
     tz = find_zone(zone)
     begin = max(instant_of(datetime(year, 1, 1, tzinfo=UTC)), CALENDAR_BEGINS)
@@ -186,7 +187,7 @@ def _stretches(zone: str, year: int) -> tuple[Stretch, ...]:
         later = min(looked + 2 * DAY, end)
         if (then := _offset(tz, later)) != offset:
             jump = _jump(tz, looked, later)
-            # A jump with the new year belongs to the new year.
+            # A change at the turn of the year belongs to the new year.
             if jump < end:
                 stretches.append(Stretch(begin, jump, before, offset))
                 begin, before, offset = jump, offset, then
@@ -195,7 +196,7 @@ def _stretches(zone: str, year: int) -> tuple[Stretch, ...]:
 
 
 def _jump(tz: ZoneInfo, early: int, late: int) -> int:
-    """Return the first instant that has the offset of `late`; zones jump at whole seconds."""
+    """Return the first instant with the offset of `late`. Zones change at whole seconds."""
     old = _offset(tz, early)
     while late - early > SECOND:
         middle = early + (late - early) // (2 * SECOND) * SECOND

@@ -1,7 +1,7 @@
-"""How attempts end: what becomes of the job, what is counted, and what its history says.
+"""Decides how attempts end: the next state of the job, its counters, and its history line.
 
-Pure. A store carries out what a `Settlement` says, and decides one thing only: a pending cancel
-turns every return to waiting, and every settlement that yields to it, into a cancelled job.
+Pure. A store carries out a `Settlement`, and decides one thing only: with a pending cancellation, a
+job that would return to waiting, or whose settlement yields, becomes cancelled.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = [
 ]
 
 INTERRUPTED: Final = "interrupted"
-"""Why a job failed that was stopped and may not run again."""
+"""The reason of a job that failed because it was stopped and may not run again."""
 LOST: Final = "lost"
-"""Why a job failed that was lost too often, or may not run again."""
+"""The reason of a job that failed because it was lost too often, or may not run again."""
 
 
 def succeeded(
@@ -49,7 +49,7 @@ def succeeded(
 def failed(
     job: JobRecord, *, reason: str, error: bytes | None = None, history: bytes | None = None
 ) -> Settlement:
-    """Return the end of a job that is not tried again."""
+    """Return the end of a job that is not retried."""
     return Settlement(
         id=job.id,
         fence=job.fence,
@@ -65,7 +65,7 @@ def failed(
 def retried(
     job: JobRecord, *, delay: float, error: bytes | None, history: bytes | None = None
 ) -> Settlement:
-    """Return the end of an attempt that failed and is followed by another one."""
+    """Return the end of a failed attempt after which the job is retried."""
     if not read_options(job.options).rerun:
         return _interrupted(job, "retry", failures=1, history=history)
     return Settlement(
@@ -81,7 +81,7 @@ def retried(
 
 
 def cancelled(job: JobRecord, *, history: bytes | None = None) -> Settlement:
-    """Return the end of a job that stopped because it was asked to."""
+    """Return the end of a job that stopped on a request to cancel."""
     return Settlement(
         id=job.id, fence=job.fence, outcome="cancelled", state="cancelled", history=history
     )
@@ -90,7 +90,7 @@ def cancelled(job: JobRecord, *, history: bytes | None = None) -> Settlement:
 def handed_back(
     job: JobRecord, *, delay: float = 0.0, history: bytes | None = None, by: str = ""
 ) -> Settlement:
-    """Return the end of an attempt that goes on elsewhere, or later. Nothing is counted."""
+    """Return the end of an attempt that is handed back to run elsewhere or later, uncounted."""
     if not read_options(job.options).rerun:
         return _interrupted(job, "handed back", history=history, by=by)
     return Settlement(
@@ -105,9 +105,9 @@ def handed_back(
 
 
 def lost(job: JobRecord, *, by: str, at: int, delays: Sequence[float]) -> Settlement:
-    """Return the end of an attempt whose replica is gone, or that ran past its deadline.
+    """Return the end of an attempt whose replica is dead, or that ran past its deadline.
 
-    `delays` says when the job is due after its first, second, ... loss. Past its end it fails.
+    `delays` are the delays after the first, second, ... loss. With more losses the job fails.
     """
     losses = job.losses + 1
     comes_back = read_options(job.options).rerun and losses <= len(delays)
@@ -139,7 +139,7 @@ def _interrupted(
     history: bytes | None = None,
     by: str = "",
 ) -> Settlement:
-    """Return the end of a job that would run again, and may not."""
+    """Return the end of a job that would run again but may not."""
     return Settlement(
         id=job.id,
         fence=job.fence,

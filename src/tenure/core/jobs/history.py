@@ -1,6 +1,6 @@
 """The history of a job: one line of JSON for each attempt that has ended, oldest first.
 
-Stores keep it as bytes. Only what settles an attempt adds a line.
+Stores keep it as bytes. Only a settlement adds a line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 HISTORY_MAX: Final = 10
-"""How many attempts of a job are remembered."""
+"""How many attempts the history keeps."""
 
 AttemptOutcome: TypeAlias = Literal[
     "succeeded", "failed", "retry", "handed back", "cancelled", "lost"
@@ -49,16 +49,16 @@ def write_history(attempts: Sequence[AttemptLine]) -> bytes:
 
 
 def add_attempt(history: bytes, this: AttemptLine) -> bytes:
-    """Return a history with one more attempt, the last HISTORY_MAX of all.
+    """Return a history with one more attempt, cut to the last HISTORY_MAX.
 
-    The others are not read, only kept: a newer version may write lines that this one does not know.
+    Older lines are kept unread, because a newer version may have written them in another form.
     """
     earlier = history.splitlines(keepends=True)[1 - HISTORY_MAX :]
     return b"".join(earlier) + write_history([this])
 
 
 def read_history(lines: bytes) -> list[AttemptLine]:
-    """Return the attempts of a job, oldest first; but for lines that this version cannot read."""
+    """Return the attempts of a job, oldest first. Leaves out lines that it cannot read."""
     attempts = []
     for line in lines.splitlines():
         with suppress(ValueError, RecursionError):

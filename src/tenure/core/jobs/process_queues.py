@@ -1,8 +1,8 @@
-"""Queues with jobs for child processes: a worker claims no more of them than it can start.
+"""Queues with jobs for child processes: a worker claims no more of these jobs than it can start.
 
-A claim names queues, not tasks. A queue that gave a job for a child process in the last claim of it
-is taken to have more of them. While no child is free, it is not asked; while some are, a claim with
-it asks for as many jobs as these can take.
+A claim names queues, not tasks. If the last claim of a queue returned a job for a child process,
+the queue probably has more. While no child is free, the queue is not claimed. While some are free,
+a claim with that queue requests at most as many jobs as there are free children.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["ProcessQueues"]
 
 
 class ProcessQueues:
-    """What one worker knows of its queues."""
+    """The queues of one worker that probably have jobs for child processes."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
 
     def are_held(self, queues: Iterable[str], room: int) -> bool:
-        """Whether all of these wait for a child process; `room` jobs could begin in one."""
+        """Whether all these queues wait for a child process. `room`: how many children are free."""
         return room <= 0 and self._names.issuperset(queues)
 
     def narrowed(self, turn: Turn, room: int) -> Turn:
-        """Return what to ask for instead, if `room` jobs could begin in child processes."""
+        """Return the turn narrowed to what can start, if `room` child processes are free."""
         if self._names.isdisjoint(turn.queues):
             return turn
         if room > 0:
@@ -33,6 +33,6 @@ class ProcessQueues:
         return Turn(tuple(name for name in turn.queues if name not in self._names), turn.limit)
 
     def took(self, turn: Turn, queues: Iterable[str]) -> None:
-        """Learn from which queues jobs for child processes came."""
+        """Record which queues returned jobs for child processes."""
         self._names -= set(turn.queues)
         self._names |= set(queues)

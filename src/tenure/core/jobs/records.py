@@ -1,7 +1,7 @@
-"""What stores keep about jobs, and what the job calls of the contract take and answer.
+"""Records of jobs, and the arguments and answers of the job calls of a store.
 
-Payloads, results, errors and checkpoints are bytes that no store looks into. Instants are whole
-microseconds of the store's clock, durations seconds.
+Payloads, results, errors and checkpoints are opaque bytes. Instants are whole microseconds of the
+store's clock, durations are seconds.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ __all__ = [
 ]
 
 BATCH_MAX: Final = 200
-"""The most jobs in one call to a store. Nobody else is served while Redis runs a script."""
+"""The most jobs in one call to a store. Redis serves no other client while it runs a script."""
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""The most bytes of payloads or results in one call, but for a single larger one: a call has to be
-answered within seconds."""
+"""The most bytes of payloads or results in one call, so that the store answers within seconds. A
+single larger one gets a call of its own.
+"""
 COUNT_MAX: Final = 10_000
-"""Counts stop here, so that looking at a queue costs the same however long it is."""
+"""Counts stop here, so that the cost of counting a queue does not grow with its length."""
 PRIORITIES: Final = range(10)
 """0 is served first."""
 SOON: Final = 5.0
-"""Who waits for jobs looks at least so often; what is due within this time wakes them earlier."""
+"""Idle workers poll at least this often. Jobs due within this time wake them earlier."""
 
 TAGGED_MAX: Final = 1000
-"""So many jobs of a tag are looked at when they are counted, the newest by id."""
+"""How many jobs of a tag a count visits, the newest by id."""
 
 
 class Unique(Struct, frozen=True, kw_only=True):
@@ -64,11 +65,12 @@ class Unique(Struct, frozen=True, kw_only=True):
 
     key: str
     digest: str = ""
-    """What makes two requests the same; another one under the same key is a mismatch."""
+    """Equal for equal requests. Another digest under the same key is a mismatch."""
     keep: float = 0.0
-    """The key is taken until the job has finished, and at least for so long after the insert."""
+    """The key is taken until the job has finished, and for at least these seconds after the insert.
+    """
     with_job: bool = False
-    """Whether it is taken for the retention of the finished job too; only with a `keep` above 0."""
+    """Whether the key also stays for the retention of the finished job. Needs a `keep` above 0."""
 
     @property
     def written_keep(self) -> float:
@@ -77,7 +79,7 @@ class Unique(Struct, frozen=True, kw_only=True):
 
 
 class JobDraft(Struct, frozen=True, kw_only=True):
-    """What a job is to be, before it has an id. Each `with_id` makes another job of it."""
+    """A job before it has an id. Each `with_id` makes another job."""
 
     task: str
     queue: str = "default"
@@ -87,7 +89,7 @@ class JobDraft(Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     """Seconds from the insert until it is due."""
     at: int | None = None
-    """The instant at which it is due instead, by the store's clock."""
+    """The instant at which it is due in place of `delay`, by the store's clock."""
     timeout: float | None = None
     """Seconds from a claim to the deadline of that attempt."""
     retention: float = 0.0
@@ -95,7 +97,7 @@ class JobDraft(Struct, frozen=True, kw_only=True):
     retention_failed: float = 0.0
     """Seconds to keep it after it has failed."""
     options: str = ""
-    """What only `core.jobs.options` reads. Opaque to stores."""
+    """Options that only `core.jobs.options` reads. Opaque to stores."""
     unique: Unique | None = None
 
     def with_id(self, id_: str) -> NewJob:
@@ -107,22 +109,22 @@ class NewJob(JobDraft, frozen=True, kw_only=True):
     """A job to insert."""
 
     id: str
-    """A UUIDv7 in text form, made by the caller: a repeat of the insert has the same one."""
+    """A UUIDv7 as text, made by the caller, so that a repeated insert has the same id."""
     schedule: str = ""
-    """The schedule whose run it is; only `commit` takes such a job."""
+    """The schedule whose run it is. Only `commit` accepts such a job."""
 
 
 InsertOutcome: TypeAlias = Literal["created", "existing", "mismatch", "busy"]
 
 
 class Inserted(Struct, frozen=True, eq=False):
-    """The answer for one inserted job. Two are equal that say the same of the same job."""
+    """The answer for one inserted job."""
 
     outcome: InsertOutcome
     id: str
-    """The job that has the unique key; the inserted one itself if it was created, or busy."""
+    """The job that has the unique key: the inserted job if it was created or is busy."""
     at: int = 0
-    """When the store decided this. A job that was created by this call has it as `created`."""
+    """When the store decided this: the `created` of a job that this call created."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Inserted):
@@ -134,7 +136,7 @@ class Inserted(Struct, frozen=True, eq=False):
 
 
 class JobRecord(Struct, frozen=True, kw_only=True, array_like=True):
-    """A job as the store has it. The order of its fields is that of columns, in every store."""
+    """A job as the store has it. Every store returns columns in the order of these fields."""
 
     id: str
     task: str
@@ -150,7 +152,7 @@ class JobRecord(Struct, frozen=True, kw_only=True, array_like=True):
     created: Instant
     due: Instant
     attempt: Counter = 0
-    """How often it was claimed. Never falls."""
+    """How often it was claimed. Never decreases."""
     failures: Counter = 0
     losses: Counter = 0
     fence: Fence = 0
@@ -158,39 +160,40 @@ class JobRecord(Struct, frozen=True, kw_only=True, array_like=True):
     revision: Fence = 1
     """Grows with every change."""
     replica: str = ""
-    """Where it runs; empty unless it is running."""
+    """The replica that runs it; empty unless it is running."""
     started: Instant = 0
-    """When the present or last attempt was claimed; 0 if there was none."""
+    """When the current or last attempt was claimed; 0 if there was none."""
     progress: Span | None = None
     message: str = ""
     checkpoint: bytes | None = None
     cancelling: bool = False
-    """Whether a cancel is pending; only while it is running."""
+    """Whether cancellation was requested. Only while it is running."""
     reason: str = ""
-    """Why it was cancelled or is to be; or, in a word, why it failed: "error", "lost"..."""
+    """Why it is cancelled or being cancelled; or in one word why it failed: "error", "lost"..."""
     finished: Instant = 0
     result: bytes | None = None
     error: bytes | None = None
-    """What the last failure left; gone when it succeeds."""
+    """The report of the last failure; removed on success."""
     history: bytes = b""
     """One line per attempt, oldest first; see `core.jobs.history`."""
     schedule: str = ""
 
     @property
     def kept_for(self) -> float:
-        """Seconds for which it is kept, if it finishes, or has finished, in its state."""
+        """Seconds for which it is kept once it has finished, by its state."""
         return retention_of(self, self.state)
 
     def is_due(self, now: int) -> bool:
-        """Return whether it need not wait for its time, as far as the record tells.
+        """Return whether its due time has come, as far as the record shows.
 
-        What was due when it was created or started is due, even if the store's clock was set back.
+        A job that was due when it was created or started stays due if the store's clock is set
+        back.
         """
         return self.due <= max(now, self.created, self.started)
 
 
 def retention_of(job: NewJob | JobRecord, state: JobState) -> float:
-    """Return for how many seconds a job is kept that finishes in a state."""
+    """Return how many seconds a job is kept after it has finished in `state`."""
     return job.retention_failed if state == "failed" else job.retention
 
 
@@ -199,44 +202,44 @@ class Claimed(Struct, frozen=True):
 
     jobs: list[JobRecord]
     next_in: float | None = None
-    """If fewer jobs than asked for: seconds until the next one is due, as far as is known."""
+    """With fewer jobs than requested: seconds until the next one is due, if the store knows."""
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """How one attempt ended and what that changes, as `core.endings` has decided it."""
+    """The end of an attempt and what it changes, as `core.jobs.endings` decides."""
 
     id: str
     fence: int
     outcome: AttemptOutcome
     state: Literal["waiting", "succeeded", "failed", "cancelled"]
     by: str = ""
-    """The replica that settles it, if the attempt is not its own."""
+    """The replica that settles it, if that is not the replica of the attempt."""
     yields_to_cancel: bool = False
-    """Whether a pending cancel makes it cancelled. It always does if `state` is "waiting"."""
+    """Whether a pending cancellation wins. It always does if `state` is "waiting"."""
     delay: float = 0.0
     """Seconds until a waiting job is due; 0: it keeps its due time."""
     failures: Literal[0, 1] = 0
-    """How many to add; `losses` alike."""
+    """Added to the job's failures; `losses` likewise."""
     losses: Literal[0, 1] = 0
     result: bytes | None = None
-    """Of a job that finishes."""
+    """The result of a job that succeeds."""
     error: bytes | None = None
-    """None leaves it as it is, unless the job succeeds or fails."""
+    """None keeps the stored one, unless the job succeeds or fails."""
     reason: str = ""
-    """Why it fails or is cancelled; empty leaves what is stored. A success has none."""
+    """Why it fails or is cancelled; empty keeps the stored one. A success has none."""
     history: bytes | None = None
-    """Replaces what is stored; None leaves it."""
+    """Replaces the stored history; None keeps it."""
 
     @property
     def mark(self) -> str:
-        """What a store keeps of it, beside the fence, to recognise a repeat."""
+        """Kept by stores with the fence, to recognise a repeated settlement."""
         return self.outcome[0] + self.by
 
     @property
     def move(self) -> str:
-        """What it changes, in a word for scripts: state, yields, failures, losses, mark.
+        """Its effects as one word for scripts: a digit each for state, yields, failures and losses.
 
-        One digit each, then the mark. The state is its place in STATES.
+        The mark follows. The digit of the state is its index in STATES.
         """
         state = STATES.index(self.state)
         return f"{state}{self.yields_to_cancel:d}{self.failures}{self.losses}{self.mark}"
@@ -246,7 +249,7 @@ Settled: TypeAlias = Literal["settled", "cancelled", "repeated", "lost", "unread
 
 
 class Note(Struct, frozen=True, kw_only=True):
-    """What a running job says about itself. None leaves a part as it is."""
+    """A report of a running job. None keeps what is stored."""
 
     id: str
     fence: int
@@ -256,21 +259,21 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 class QueueCounts(Struct, frozen=True, kw_only=True):
-    """How a queue stands. Counts stop at COUNT_MAX."""
+    """The state of a queue. Counts stop at COUNT_MAX."""
 
     queue: str
     waiting: int
     running: int
     oldest: float | None = None
-    """Seconds since the job that waits longest became due; None if none is due."""
+    """Seconds since the oldest due job became due; None if none is due."""
     paused_for: float | None = None
-    """Seconds until a paused queue resumes; infinite if that takes a `resume`."""
+    """Seconds until a paused queue resumes; infinite if it waits for `resume`."""
     pause_reason: str = ""
-    """Why it was paused, in the words of the caller that did so."""
+    """Why it was paused, as its caller wrote it."""
 
 
 class Pruned(Struct, frozen=True):
-    """How much a `prune` has removed."""
+    """What a `prune` has removed."""
 
     leases: int
     jobs: int
@@ -279,12 +282,12 @@ class Pruned(Struct, frozen=True):
 
 
 class Tagged(Struct, frozen=True):
-    """How many jobs have a tag, as far as was looked."""
+    """The number of jobs with a tag, among those that the count visited."""
 
     unfinished: int
     recent: int
     oldest: float = 0.0
-    """Seconds since the oldest of the recent ones was created."""
+    """Seconds since the oldest of the recent jobs was created."""
 
 
 Cancelled: TypeAlias = Literal["cancelled", "requested", "finished"]
@@ -293,24 +296,25 @@ Deleted: TypeAlias = Literal["deleted", "unfinished"]
 
 
 class Stranded(Struct, frozen=True, kw_only=True):
-    """An unfinished job that no worker will ever finish as things are."""
+    """An unfinished job that no worker will ever finish without repair."""
 
     id: str
     why: Literal["unreadable", "orphan"]
-    """It was set aside, because its record cannot be read. Or it runs on a replica that the store
-    does not know: `recover` takes it from there."""
+    """Why: its unreadable record was set aside, or its replica is unknown to the store, and
+    `recover` can take it.
+    """
     where: str
-    """The table or the key that has it."""
+    """The table or key that contains it."""
     replica: str = ""
     left: float = 0.0
-    """Of one that was set aside: seconds until it is removed."""
+    """Seconds until a record that was set aside is removed."""
 
 
 class Page(Struct, frozen=True):
-    """A part of a list. It may be short, even empty, and still not be the last one."""
+    """A page of a list. It may be short or empty without being the last page."""
 
     jobs: list[JobRecord]
     cursor: str | None
-    """Where the next page begins; None at the end."""
+    """Where the next page begins; None on the last page."""
     stranded: list[Stranded] = []
-    """If it was asked for these: unfinished jobs that nobody can finish."""
+    """Stranded jobs, if the caller requested them."""

@@ -1,6 +1,7 @@
-"""What stores keep about replicas: their records, heartbeats, and the jobs they leave behind.
+"""Records of replicas, their heartbeats, and the jobs that dead replicas leave behind.
 
-A replica is a process that runs work. It renews one record; every job it claims stands on that.
+A replica is a process that runs jobs or timers. It renews one record, and all its claims depend on
+that record.
 """
 
 from __future__ import annotations
@@ -24,58 +25,58 @@ __all__ = [
 ]
 
 RESTARTS_MAX: Final = 500
-"""The most pauses that begin anew with one beat, after the store's clock was set back."""
+"""The most delays that one beat restarts after the store's clock was set back."""
 CANCELS_MAX: Final = 200
-"""The most cancels in the answer to one beat; the rest comes with the next ones."""
+"""The most cancellations in the answer to one beat. More come with the next beats."""
 RESERVED_FOR: Final = 5.0
-"""For so many seconds the jobs of a dead replica are left to the replica that looked first."""
+"""For how many seconds the jobs of a dead replica are reserved for the first recovery."""
 
 
 class Beat(Struct, frozen=True):
-    """The answer to a beat of a replica that is still known."""
+    """The answer to a beat of a replica that the store knows."""
 
     cancels: list[str]
-    """Its running jobs with a pending cancel, until they settle; at most CANCELS_MAX."""
+    """Its running jobs with a requested cancellation, at most CANCELS_MAX."""
     held: int | None
-    """How many jobs the store thinks it runs; None: not counted this time."""
+    """How many running jobs of it the store has; None: not counted this time."""
     expired: bool
-    """Whether `orphans` would find something, for whichever replica."""
+    """Whether `orphans` would find jobs, of any replica."""
     now: int
-    """The instant of this answer, by the clock that tells which replicas have expired."""
+    """The instant of this answer, by the clock that expires replicas."""
     more: bool = False
-    """Whether more pauses may have to begin anew than the RESTARTS_MAX of this beat: beat again."""
+    """Whether more delays must restart than RESTARTS_MAX. Beat again at once then."""
 
 
 class Orphans(Struct, frozen=True):
-    """Jobs that were found to run nowhere, or past their deadline."""
+    """Jobs whose replica is dead, or that ran past their deadline."""
 
     now: int
     """The instant of this answer, by the store's clock."""
     jobs: list[JobRecord]
-    """Running ones, without their payloads, checkpoints, results and errors."""
+    """Running jobs, without payloads, checkpoints, results and errors."""
     aside: list[tuple[str, str]] = []
-    """Ids and replicas of jobs that cannot be read. They were set aside."""
+    """Ids and replicas of unreadable jobs, which were set aside."""
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
-    """One job that was taken from a replica that is gone, or that ran past its deadline."""
+    """A job that was taken from a dead replica, or that ran past its deadline."""
 
     id: str
     replica: str
     state: Literal["waiting", "failed", "cancelled"] | None
-    """What became of it. None: its record cannot be read; it was set aside."""
+    """Its new state. None: its record cannot be read and was set aside."""
     losses: int = 0
 
 
 class ReplicaRecord(Struct, frozen=True, kw_only=True):
-    """A process that runs work."""
+    """A process that runs jobs or timers."""
 
     id: str
     meta: Meta
     joined: Instant
     ttl: Length
     expires_in: Span
-    """Seconds left when the store answered; 0 or less if it has expired."""
+    """Seconds until it expires, as of the answer; 0 or less if it has expired."""
     dead: bool = False
-    """Its jobs are being recovered: it cannot come back under this id."""
+    """Whether it was declared dead: it cannot come back under this id."""
     held: Fence = 0

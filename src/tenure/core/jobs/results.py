@@ -1,9 +1,8 @@
-"""What is stored of a result: its JSON, or a note about it where JSON alone does not do.
+"""The stored form of a result: its JSON, or a note if JSON alone is not enough.
 
-The common case is the JSON as it is sent over HTTP. A note begins with a sign that JSON never
-begins with. It holds two forms of a result whose type cannot read what is sent, or says why
-callers cannot have the result at all. A job whose handler has returned has succeeded, whatever
-becomes of this.
+Usually that is the JSON that HTTP clients get. A note begins with a byte that JSON never begins
+with. It contains two forms of a result whose type cannot read the JSON for clients, or the reason
+why callers cannot get the result. A job whose handler has returned has succeeded in any case.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _PROBLEM_MAX = 1000
 
 
 class StoredResult(Struct, frozen=True):
-    """A result as it is stored."""
+    """A stored result."""
 
     sent: msgspec.Raw = msgspec.Raw(b"")
-    """What HTTP clients and tools see."""
+    """The JSON that HTTP clients and tools get."""
     exact: msgspec.Raw = msgspec.Raw(b"")
-    """What the return type reads, if that is something else."""
+    """The JSON that the return type reads, if that differs."""
     problem: str = ""
-    """Why callers cannot have it."""
+    """Why callers cannot get it; empty if they can."""
 
     @property
     def readable(self) -> bytes:
@@ -42,7 +41,7 @@ _note = msgspec.json.Decoder(StoredResult)
 
 
 def store_result(written: Written, limit: int) -> tuple[bytes, str]:
-    """Return the bytes to store for a result, and why callers cannot have it; empty if they can."""
+    """Return the bytes to store, and why callers cannot get the result; empty if they can."""
     problem, sent, exact = written.problem, written.sent, written.exact
     if written.size > limit:
         sent = exact = b""
@@ -60,7 +59,7 @@ def store_result(written: Written, limit: int) -> tuple[bytes, str]:
 
 
 def read_stored(result: bytes) -> StoredResult:
-    """Return what was stored of a result. Raises ValueError for a note that is damaged."""
+    """Read a stored result. Raises ValueError for a damaged note."""
     if result.startswith(_NOTE):
         return _note.decode(result[len(_NOTE) :])
     return StoredResult(msgspec.Raw(result))

@@ -1,8 +1,8 @@
-"""How long finished jobs are kept: by how they ended, with an own rule for the runs of timers.
+"""How long finished jobs are kept, by outcome, with a different default for runs of timers.
 
-`parse_retention` reads what users give for an app, a task or a timer; what they leave out comes
-from the level above. The result is a `Kept`, two numbers that go to the store with each job.
-`kept_with_key` raises them for a job whose unique key lasts longer.
+`parse_retention` reads the option of an app, a task or a timer. Parts that are left out come from
+the level above. The result is a `Kept`: two numbers that are stored with each job. `kept_with_key`
+raises them for a job whose unique key lasts longer.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = [
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
 _RUNS: Final = 100
-"""As many runs of a timer are kept at least as its history has decisions."""
+"""At least as many runs of a timer are kept as its history has lines."""
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long finished jobs are kept, by how they ended; each a minute at least.
+    """How long finished jobs are kept, by outcome; each at least a minute.
 
         @app.task(retention=Retention(succeeded="1h", failed="30d"))
 
-    What is left out is taken from the app; what the app leaves out is one day for jobs that
+    A time that is left out comes from the app. The app's defaults are one day for jobs that
     succeeded or were cancelled, and seven days for jobs that failed.
     """
 
     succeeded: Duration | None = None
     """For jobs that succeeded, and for those that were cancelled."""
     failed: Duration | None = None
-    """For jobs that failed: long enough to look into the error and to requeue them."""
+    """For jobs that failed: long enough to investigate the error and to requeue them."""
 
     def __post_init__(self) -> None:
         parse_retention(self, RETENTION_DEFAULT)
@@ -62,16 +62,16 @@ class Kept(NamedTuple):
     """Seconds for which a finished job is kept."""
 
     succeeded: float
-    """Also if it was cancelled."""
+    """Seconds after success or cancellation."""
     failed: float
 
 
 RETENTION_DEFAULT: Final = Kept(succeeded=_DAY, failed=7 * _DAY)
-"""A result is wanted soon or never. A failure may wait for the end of a long weekend."""
+"""Results are usually read soon. A failure may wait for the end of a long weekend."""
 
 
 def parse_retention(option: RetentionOption | None, default: Kept, what: str = "retention") -> Kept:
-    """Return what `retention=` asks for; raise ConfigError for what is no time."""
+    """Return the retention that `retention=` describes. Raises ConfigError for a wrong time."""
     if option is None:
         return default
     if not isinstance(option, Retention):
@@ -87,7 +87,7 @@ def parse_retention(option: RetentionOption | None, default: Kept, what: str = "
 
 
 def checked_retention(option: RetentionOption) -> RetentionOption:
-    """Return a retention with plain times in seconds; raise ConfigError for what is no time."""
+    """Return a retention with times in seconds. Raises ConfigError for a wrong time."""
     if not isinstance(option, Retention):
         return _kept(option, "retention")
     parse_retention(option, RETENTION_DEFAULT)
@@ -95,7 +95,7 @@ def checked_retention(option: RetentionOption) -> RetentionOption:
 
 
 def parse_retention_text(text: str, what: str) -> RetentionOption:
-    """Return the retention in a variable: "1d", "3600", or "succeeded=1d, failed=7d"."""
+    """Parse the retention in a variable: "1d", "3600", or "succeeded=1d, failed=7d"."""
     if "=" not in text:
         return _number_or_text(text)
     pairs = [part.partition("=") for part in text.split(",")]
@@ -107,24 +107,24 @@ def parse_retention_text(text: str, what: str) -> RetentionOption:
 
 
 def kept_runs(period: float) -> Kept:
-    """Return how long runs of a timer are kept by default: an hour, or a hundred periods.
+    """Return the default retention of a timer's runs: an hour, or a hundred periods if longer.
 
-    All outcomes alike: a timer that fails every second must not fill the store within a week.
+    It is the same for all outcomes: a timer that fails every second must not fill the store.
     """
     length = min(max(_HOUR, _RUNS * period), TTL_MAX)
     return Kept(length, length)
 
 
 def kept_at_least(kept: Kept, shortest: float) -> Kept:
-    """Return a retention that is no shorter than this, however the job ends."""
+    """Return a retention that is at least this long for every outcome."""
     return Kept(*(max(length, shortest) for length in kept))
 
 
 def kept_with_key(new: NewJob) -> NewJob:
     """Return a job that is kept for at least as long as its unique key.
 
-    Otherwise a repeat would find the key of a job that is gone: it has no result any more, and
-    nothing could run under the key, as there is no job to requeue.
+    Otherwise a repeated request would find the key of a job that is gone. It would get no result,
+    and no job could run under the key, as there is none to requeue.
     """
     if new.unique is None:
         return new
@@ -133,7 +133,7 @@ def kept_with_key(new: NewJob) -> NewJob:
 
 
 def _kept(length: object, what: str) -> float:
-    # Whatever it is, `seconds` says what is wrong with it.
+    # `seconds` raises the error for any other type.
     return max(seconds(cast("Duration", length), what, maximum=TTL_MAX), RETENTION_MIN)
 
 

@@ -1,9 +1,9 @@
 """How often a job has run, and the numbers of its attempts.
 
-Stores count claims. A worker may claim a job and give it back unstarted: because it stops, has no
-slot after all, does not know the task, or wants to run the job alone. So claims are more than runs.
-The history has a line for each attempt that began, the last ten of them; of older ones, the
-counters of failures and losses tell.
+Stores count claims. A worker may claim a job and hand it back without starting it: because it
+stops, has no free slot, does not know the task, or must run the job alone. So there are more claims
+than runs. The history has a line for each attempt that began, up to ten. Older ones are in the
+counters of failures and losses.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["numbered_history", "runs_of"]
 
 
 def runs_of(record: JobRecord) -> int:
-    """Return how often a job was started, the present time included."""
+    """Return how often a job was started, the current attempt included."""
     return _ended_runs(record, read_history(record.history)) + (record.state == "running")
 
 
 def numbered_history(record: JobRecord) -> list[AttemptLine]:
-    """Return the attempts that are remembered, oldest first, with the numbers of their runs.
+    """Return the attempts in the history, oldest first, with the numbers of their runs.
 
     An attempt that did not begin has the number that it would have had.
     """
@@ -36,7 +36,7 @@ def numbered_history(record: JobRecord) -> list[AttemptLine]:
 
 
 def _ended_runs(record: JobRecord, lines: list[AttemptLine]) -> int:
-    """Return how many runs have ended. A job that was requeued has no failures, but its history."""
+    """Return how many runs have ended. A requeued job has zero failures, but keeps its history."""
     number = 0
     for line in lines:
         if _has_begun(line):

@@ -1,13 +1,13 @@
-"""Shares: in which order a worker asks its queues, and for how many jobs at a time.
+"""Weighted fair sharing of a worker between its queues: the order and size of claims.
 
-A claim takes jobs from the first queue until that one is empty or the claim is full. So the order
-decides which queue is served. With shares, each queue has a virtual time that advances by
-1 / weight with every job that it gives, and the queue that is furthest behind is asked first. A
-queue that has been empty catches up with the others, so that it saves up no claim to later slots.
+A claim takes jobs from its first queue until that is empty or the claim is full, so the order
+decides which queue is served. Each queue has a virtual time that advances by 1 / weight with every
+job, and the queue with the lowest virtual time comes first. The virtual time of an empty queue
+follows the others, so that it collects no credit.
 
-The bound: between two jobs of a queue that always has jobs waiting, every other such queue gives
-at most its weight's share, one slice, and what one claim takes from a queue that was empty before.
-Workers decide each for itself, and no state of this is stored.
+Bound: between two jobs of a queue that always has waiting jobs, every other such queue gets at most
+its weight's share, one slice, and what one claim takes from a queue that was empty before. Each
+worker decides for itself, and none of this is stored.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tenure.errors import ConfigError
 __all__ = ["Shares", "Turn", "check_queues", "check_weights"]
 
 _WEIGHT_MAX = 1000
-# While several queues have jobs, a claim asks for one queue's part of the free slots, but for so
-# many at the least: with fifty busy queues a claim per job would cost more than the jobs.
+# While several queues have jobs, a claim requests one queue's part of the free slots, but at least
+# this many: with fifty busy queues a claim per job would cost more than the jobs.
 _SLICE = 10
 
 
 class Turn(Struct, frozen=True):
-    """What to ask the store for."""
+    """The queues and the size of a claim."""
 
     queues: tuple[str, ...]
     limit: int
@@ -42,20 +42,20 @@ class _Queue:
     name: str
     weight: int
     served: float
-    """Its virtual time: jobs it gave, divided by its weight."""
+    """Its virtual time: the jobs it gave, divided by its weight."""
     is_empty: bool = False
-    """Whether it gave nothing when it was last looked at."""
+    """Whether its last claim returned no job."""
 
 
 class Shares:
-    """The turns of one worker. Without weights the order of the queues is strict."""
+    """Computes the claims of one worker. Without weights the order of the queues is strict."""
 
     def __init__(
         self, queues: Sequence[str], weights: Sequence[int] = (), chances: Sequence[float] = ()
     ) -> None:
-        """`chances` in [0, 1), one per queue, decide which one is the first.
+        """`chances` in [0, 1), one per queue, decide which queue comes first.
 
-        Processes that live for a few jobs only would all begin with the same queue otherwise.
+        Otherwise processes that run only a few jobs would all begin with the same queue.
         """
         self.names = tuple(queues)
         starts = chances or [0.0] * len(weights)
@@ -69,7 +69,7 @@ class Shares:
         )
 
     def turn(self, want: int) -> Turn:
-        """Return what to ask for next if `want` more jobs could start."""
+        """Return the next claim if `want` more jobs could start."""
         if not self._queues:
             return Turn(self.names, want)
         queues = list(self._queues.values())
@@ -86,9 +86,9 @@ class Shares:
         return Turn(tuple(queue.name for queue in queues), limit)
 
     def took(self, turn: Turn, jobs: Iterable[str], *, is_full: bool) -> None:
-        """Learn from which queues the jobs of a claim came; `is_full` if it got all it asked for.
+        """Record the queues of the jobs that a claim returned. `is_full`: it got all it requested.
 
-        A full claim has looked no further than the last queue that gave a job.
+        A full claim has not visited the queues after the last one that gave a job.
         """
         if not self._queues:
             return
@@ -105,12 +105,12 @@ class Shares:
 
 
 def check_queues(queues: object) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the names and the weights of queues as users give them; no weights: strict order."""
+    """Return the names and weights of a queues option; without weights the order is strict."""
     if isinstance(queues, Mapping) and queues:
         return check_weights(queues)
     if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
         msg = (
-            "queues must be a list of one name or more, such as ['default'], or names with "
+            "queues must be a list of at least one name, such as ['default'], or names with "
             f"weights, such as {{'urgent': 3, 'default': 1}}, not {queues!r}."
         )
         raise ConfigError(msg)

@@ -1,4 +1,6 @@
-"""The life of a job, as a table. Stores and tests go by it, and the diagram is drawn from it."""
+"""The states of a job and the moves between them, as a table. Tests check stores against it, and
+the diagram in the docs is drawn from it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ FINISHED: Final[frozenset[JobState]] = frozenset({"succeeded", "failed", "cancel
 
 
 class Move(Struct, frozen=True):
-    """One way from a state to another: what does it, under which condition, and what it counts."""
+    """A move from one state to another: its call, its condition, and what it counts."""
 
     call: str
     start: JobState | None
@@ -55,15 +57,15 @@ MOVES: Final[tuple[Move, ...]] = (
 
 
 def moves_from(state: JobState | None) -> tuple[Move, ...]:
-    """Return the ways out of a state; None is the way in."""
+    """Return the moves out of a state; None: the insert."""
     return tuple(move for move in MOVES if move.start == state)
 
 
 def may_delete(state: JobState | None) -> bool:
     """Return whether an operator may delete a job; None: its record cannot be read.
 
-    A readable job that has not finished is cancelled first: its worker must learn of the end, and a
-    caller that waits for its result must get an answer.
+    An unfinished job must be cancelled first: its worker must learn of the end, and callers that
+    wait for its result must get an answer.
     """
     return state is None or state in FINISHED
 

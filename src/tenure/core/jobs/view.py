@@ -1,4 +1,4 @@
-"""What both sides of a job may know of it: whoever asked for it, and the handler that runs it."""
+"""The public attributes of a job, for its callers and its handler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LAST = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def as_datetime(instant: int) -> datetime:
-    """Return an instant of the store's clock as people read it, as far as they count."""
+    """Return an instant of the store's clock as a datetime, within the range of datetime."""
     try:
         return _EPOCH + timedelta(microseconds=instant)
     except OverflowError:
@@ -24,7 +24,7 @@ def as_datetime(instant: int) -> datetime:
 
 
 def waits_for_its_task(record: JobRecord) -> bool:
-    """Whether it waits for a worker that knows its task: the last one that got it did not."""
+    """Whether it waits for a worker that knows its task, because the last worker did not."""
     if record.state != "waiting":
         return False
     last = read_history(record.history)[-1:]
@@ -32,7 +32,7 @@ def waits_for_its_task(record: JobRecord) -> bool:
 
 
 class JobView:
-    """The facts of a record in the words that users read."""
+    """Public attributes that a `Job` and a `JobContext` share."""
 
     _record: JobRecord
 
@@ -54,7 +54,7 @@ class JobView:
 
     @property
     def attempt(self) -> int:
-        """How often it was started, the present time included."""
+        """How often it was started, the current attempt included."""
         return runs_of(self._record)
 
     @property
@@ -64,5 +64,5 @@ class JobView:
 
     @property
     def losses(self) -> int:
-        """How many attempts ended with their worker."""
+        """How many attempts were lost with their worker."""
         return self._record.losses

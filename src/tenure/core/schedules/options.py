@@ -40,14 +40,14 @@ class ScheduleOptions(TypedDict, total=False):
         limit: the most unfinished runs over all replicas.
         overlap: if a run is unfinished at the next tick: "skip" that one (the default, unless
             there is a limit), "allow" both, "queue_one" after it, or "cancel_previous".
-        catch_up: of ticks that no replica ran in time, run the "latest" (the default), "none" or
-            "all" (of the last ten).
+        catch_up: which missed ticks run: the "latest" (the default), "none" or "all" (of the last
+            ten).
         within: how late a tick may run at all.
-        spread: delay all its ticks by the same time, which follows from its name: up to so long;
-            True: up to its period.
+        spread: delays all its ticks by the same time, which is derived from its name: up to this
+            long; True: up to its period.
         blackout: when it must not run; see `tenure.blackout`.
         after: "completion": `every` counts from the end of the last run.
-        renamed_from: the name, or names, that it had before.
+        renamed_from: its former name or names.
     """
 
     every: Duration | None
@@ -65,19 +65,20 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class TimerOptions(ScheduleOptions, total=False):
-    """What a timer takes beside the options of a schedule: how its runs are.
+    """The options of a timer's runs, beside the options of a schedule.
 
     Options:
         each: "cluster" (the default): one replica runs a tick. "replica": every replica has its own
             ticks.
         per_replica: the most unfinished runs on one replica.
-        timeout: the longest a run may take; it is then cancelled and has failed.
+        timeout: how long a run may take before it is cancelled and has failed.
         retention: how long finished runs are kept, or a `Retention` by outcome; by default an hour
             or 100 periods, whichever is longer.
-        retry: how often a run is tried again after an error, or a `Backoff`; only until the next
-            tick is due (0).
-        jitter: delay each run by a random time of up to so long.
-        on_crash: a run that is lost with its replica is only "record"ed (the default), or "rerun".
+        retry: how often a run is retried after an error, or a `Backoff`; only until the next tick
+            is due (0).
+        jitter: delays each run by a random time of up to this long.
+        on_crash: for a run that is lost with its replica: "record" the loss (the default), or
+            "rerun" it.
         on_unavailable: what a tick does while the store is down: "wait" for it, or "run" on every
             replica, without a job, fence or limit (`tick.unlocked`). By default it waits; with
             `each="replica"` and without a limit it runs.

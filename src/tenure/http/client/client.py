@@ -1,6 +1,6 @@
-"""Clients of the routes: `Client` for plain code, `AsyncClient` for code on an event loop.
+"""Clients of the routes: `Client` for blocking code, `AsyncClient` for code on an event loop.
 
-They need `tenure[client]`, but only once one is made: to import them takes nothing.
+Importing this module needs no extra package. Creating a client needs `tenure[client]`.
 """
 
 from __future__ import annotations
@@ -23,66 +23,66 @@ __all__ = ["AsyncClient", "AsyncRemoteJob", "Client", "RemoteJob"]
 
 
 class RemoteJob(JobView):
-    """A job on a server. What it shows is as of the last look; see `refresh`."""
+    """A job on a server. Its attributes are as of the last response; see `refresh`."""
 
     def __init__(self, job: KnownJob, line: Line) -> None:
         super().__init__(job)
         self._line = line
 
     def refresh(self, timeout: Duration | None = None) -> RemoteJob:
-        """Look again; return itself. Raises JobNotFound if it is not there any more."""
+        """Fetch the job again; return itself. Raises JobNotFound if the store has removed it."""
         self._line.run(self._job.refreshing(timeout))
         return self
 
     def wait(self, timeout: Duration | None = None) -> RemoteJob:
-        """Wait until it has finished, however; return itself. Raises TimeoutError."""
+        """Wait until the job has finished with any outcome; return itself. Raises TimeoutError."""
         self._line.run(self._job.waiting(self._job.deadline(timeout)))
         return self
 
     def result(self, timeout: Duration | None = None) -> Any:
-        """Return what the handler returned, waiting for it: JSON as Python's, other types as bytes.
+        """Wait for the job and return its result: decoded JSON, or bytes for other media types.
 
         Raises:
-            JobFailed: it has failed for good; `problem` is what the server tells about it.
-            JobCancelled: it was cancelled.
-            TimeoutError: it has not finished in time; it goes on.
+            JobFailed: the job has failed for good; `problem` is the server's description.
+            JobCancelled: the job was cancelled.
+            TimeoutError: the job has not finished in time. It continues on the server.
         """
         return self._line.run(self._job.resulting(timeout))
 
     def cancel(self, timeout: Duration | None = None) -> RemoteJob:
-        """Ask for an end; return itself. What runs has to be told: `wait` for it."""
+        """Request cancellation; return itself. A running job needs time to stop: `wait` for it."""
         self._line.run(self._job.cancelling(timeout))
         return self
 
     def events(
         self, *, after: int = 0, timeout: Duration | None = None
     ) -> Generator[JobEvent, None, None]:
-        """Yield the job as it is, then each change, until it has finished.
+        """Yield the job as it is now, then each change, until it has finished.
 
-        A stream that is cut off is taken up again where it ended. Changes that follow each other
-        quickly become one; none comes twice, and the last one always comes.
+        If the connection drops, the client reconnects and continues after the last event. Changes
+        in quick succession become one event. No event comes twice, and the last one always comes.
 
         Args:
-            after: the revision that was seen last; what came before it is left out.
-            timeout: how long to follow it; raises TimeoutError then.
+            after: the last revision that you have seen. Earlier events are left out.
+            timeout: how long to follow the job before TimeoutError is raised.
         """
         return self._line.follow(self._job.tail(after, timeout))
 
 
 class Client:
-    """Submits jobs over HTTP and waits for them. May be shared by threads.
+    """Submits jobs over HTTP and waits for them. Threads may share one client.
 
         with Client("https://reports.example", headers={"Authorization": "Bearer ..."}) as client:
             report = client.submit("/reports", {"month": 3}).result(timeout="5m")
 
-    A lost answer, a 5xx and a 429 are no end: it asks again, not before `Retry-After` and later
-    each time. A submission is sent with the same Idempotency-Key until it is answered, so that
-    there is one job of it, however often it is sent.
+    After a lost response, a 5xx or a 429 the client retries with back-off, and not before
+    `Retry-After`. Every retry of a submission has the same Idempotency-Key, so it creates one job
+    however often it is sent.
 
     Args:
-        base_url: the server, with the path below which the routes are.
-        http: an httpx client of your own instead, which stays open.
-        patience: how long a server may stay away, each time and from the first failure on, before
+        base_url: the server, with the path above the routes.
+        http: your own httpx client in place of `base_url`. `close` leaves it open.
+        patience: how long to retry, counted from the first failure of each outage, before
             `ServerUnreachable` or `RequestRefused` is raised.
         options: for the httpx client: auth, headers, transport, verify...
     """
@@ -114,26 +114,27 @@ class Client:
         wait: Duration | None = None,
         timeout: Duration | None = None,
     ) -> RemoteJob:
-        """Submit a job and return it: once this returns, it is durable.
+        """Submit a job and return it. Once this returns, the job is durable.
 
         Args:
-            path: of the endpoint, below `base_url`.
-            json: the body: what msgspec can write, such as dicts, dataclasses and datetimes.
-            method: of the endpoint.
-            params: the query.
-            headers: go along with this and with all that is asked about the job later.
-            key: an Idempotency-Key of your own, to get the same job from another process too.
-            wait: how long to wait for its end before returning; it need not have finished then.
-            timeout: how long all of it may take, `wait` included. Without it, as long as there is
-                `patience`. A job that is stored by then is returned, seen or not.
+            path: the path of the endpoint, below `base_url`.
+            json: the body: anything msgspec can encode, such as dicts, dataclasses and datetimes.
+            method: the HTTP method of the endpoint.
+            params: the query parameters.
+            headers: sent with this request and with every later request about the job.
+            key: your own Idempotency-Key, for example to get the same job from another process.
+            wait: how long to wait for the job to finish before this returns. It returns the job
+                either way.
+            timeout: how long the call may take, `wait` included; by default until `patience` is
+                over. A job that is stored by then is returned, even if no response described it.
 
         Raises:
-            RequestRefused: the server does not want it, or not for now.
-            ServerUnreachable: there was no answer.
-            TimeoutError: there was none within `timeout`.
+            RequestRefused: the server rejects the request, or cannot take it now.
+            ServerUnreachable: no response came.
+            TimeoutError: no response came within `timeout`.
 
-        After any of them the job may be there. Submit it again with the error's `key`, which a
-        TimeoutError names in its message, and there is one job of both.
+        After each of these errors the job may exist. Submit it again with the error's `key`, which
+        a TimeoutError has in its message: the server then returns the same job.
         """
         url = whole_url(self._http, path, params)
         order = Order(method=method, url=url, json=json, headers=headers or {}, key=key)
@@ -147,12 +148,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
     ) -> RemoteJob:
-        """Return a job by its `url`, which may have been kept. Raises JobNotFound."""
+        """Return a job by the `url` that you have kept of it. Raises JobNotFound."""
         job = KnownJob(self._caller, whole_url(self._http, url), headers or {})
         return RemoteJob(job, self._line).refresh(timeout)
 
     def close(self) -> None:
-        """Close what this client has opened."""
+        """Close the connections, unless `http` was passed in."""
         if self._is_own:
             self._http.close()
 
@@ -176,28 +177,28 @@ class AsyncRemoteJob(JobView):
         self._line = line
 
     async def refresh(self, timeout: Duration | None = None) -> AsyncRemoteJob:
-        """Look again; return itself. Raises JobNotFound if it is not there any more."""
+        """Fetch the job again; return itself. Raises JobNotFound if the store has removed it."""
         await self._line.run(self._job.refreshing(timeout))
         return self
 
     async def wait(self, timeout: Duration | None = None) -> AsyncRemoteJob:
-        """Wait until it has finished, however; return itself. Raises TimeoutError."""
+        """Wait until the job has finished with any outcome; return itself. Raises TimeoutError."""
         await self._line.run(self._job.waiting(self._job.deadline(timeout)))
         return self
 
     async def result(self, timeout: Duration | None = None) -> Any:
-        """Return what the handler returned, waiting for it; see `RemoteJob.result`."""
+        """Wait for the job and return its result; see `RemoteJob.result`."""
         return await self._line.run(self._job.resulting(timeout))
 
     async def cancel(self, timeout: Duration | None = None) -> AsyncRemoteJob:
-        """Ask for an end; return itself. What runs has to be told: `wait` for it."""
+        """Request cancellation; return itself. A running job needs time to stop: `wait` for it."""
         await self._line.run(self._job.cancelling(timeout))
         return self
 
     def events(
         self, *, after: int = 0, timeout: Duration | None = None
     ) -> AsyncGenerator[JobEvent, None]:
-        """Yield the job as it is, then each change until the last; see `RemoteJob.events`."""
+        """Yield the job as it is now, then each change; see `RemoteJob.events`."""
         return self._line.follow(self._job.tail(after, timeout))
 
 
@@ -209,7 +210,7 @@ class AsyncClient:
             async for event in job.events():
                 print(event.job.state, event.job.progress)
 
-    It takes the arguments of `Client`; `http` is an asynchronous httpx client here.
+    It takes the arguments of `Client`. Here `http` is an asynchronous httpx client.
     """
 
     def __init__(
@@ -252,12 +253,12 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
     ) -> AsyncRemoteJob:
-        """Return a job by its `url`, which may have been kept. Raises JobNotFound."""
+        """Return a job by the `url` that you have kept of it. Raises JobNotFound."""
         job = KnownJob(self._caller, whole_url(self._http, url), headers or {})
         return await AsyncRemoteJob(job, self._line).refresh(timeout)
 
     async def close(self) -> None:
-        """Close what this client has opened."""
+        """Close the connections, unless `http` was passed in."""
         if self._is_own:
             await self._http.aclose()
 

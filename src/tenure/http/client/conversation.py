@@ -1,7 +1,8 @@
-"""What a client does next, free of I/O: when it asks again, how long it waits, when it gives up.
+"""The retry logic of a client, free of I/O: when to send again, how long to wait, when to give up.
 
-A conversation is a generator. It yields what to do, is sent what came of it, and returns what was
-asked for; `Client` and `AsyncClient` do it, each in its own way.
+A conversation is a generator. It yields an `Ask` to send or a `Pause` to wait, receives the `Reply`
+or `Lost`, and returns the result. `Client` runs it with blocking calls, `AsyncClient` on an event
+loop, so both share this logic.
 """
 
 from __future__ import annotations
@@ -43,48 +44,49 @@ __all__ = [
 T = TypeVar("T")
 
 SILENCE: Final = 30.0
-"""How long a server may take for an answer, beyond what it was asked to wait."""
+"""How many seconds a server may take to respond, beyond a requested `Prefer: wait`."""
 
-# Soon at first, as most interruptions are short; a server that stays away is not to be hurried.
+# The first retries come soon, as most interruptions are short. Later ones spare the server.
 _BACKOFF: Final = Backoff(base=0.25, cap=10)
-# Whatever a server says: one that says 0, or a time that is over, would be asked without a pause.
+# A minimum, because Retry-After may say 0 or a time in the past: no pause at all would flood the
+# server.
 _SOONEST: Final = 0.25
-# A client's own mistakes, and what a server will never be able to do, stay what they are.
+# Other 4xx statuses are mistakes of the client, and 501 and 505 never change: no retry helps.
 _PASSING: Final = frozenset({408, 425, 429})
 _LASTING: Final = frozenset({501, 505})
 _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """Send this."""
+    """A request to send."""
 
     method: str
     url: str
     headers: Mapping[str, str]
     body: bytes | None = None
     silence: float = SILENCE
-    """For how long nothing may come."""
+    """How many seconds may pass without a byte from the server."""
     within: float = float("inf")
-    """How long all of it may take."""
+    """How many seconds the whole exchange may take."""
 
     @property
     def key(self) -> str | None:
-        """By which a server knows a submission that is sent again."""
+        """The idempotency key, by which a server recognises a repeated submission."""
         return self.headers.get("idempotency-key")
 
     def __str__(self) -> str:
-        # A query may hold what is nobody else's business, and so may what is before the host.
+        # Without query and user info, which may contain secrets: errors show this text.
         return f"{self.method} {urlsplit(self.url).path or '/'}"
 
 
 class Pause(Struct, frozen=True):
-    """Let this many seconds pass."""
+    """A wait before the next step."""
 
     seconds: float
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """What a server has said."""
+    """A response of the server."""
 
     status: int
     headers: Headers
@@ -92,17 +94,17 @@ class Reply(Struct, frozen=True, kw_only=True):
 
 
 class Lost(Struct, frozen=True):
-    """No answer, or only a part of one: whether anything has happened is not known."""
+    """No response, or only a part. The server may or may not have acted on the request."""
 
     error: Exception
 
 
 Steps: TypeAlias = Generator[Ask | Pause, Reply | Lost | None, T]
-"""A conversation: what to do, what came of it, and what it leads to."""
+"""A conversation: yields requests and pauses, receives responses, returns a result."""
 
 
 class Deadline:
-    """When a caller will not wait any longer."""
+    """The instant at which the caller's `timeout` has passed."""
 
     def __init__(self, clock: Clock, timeout: Duration | None, then: str) -> None:
         self._clock = clock
@@ -115,12 +117,12 @@ class Deadline:
         return self._until - self._clock.boot()
 
     def passed(self) -> TimeoutError:
-        """Return what to raise when it has passed."""
+        """Return the error to raise when the deadline has passed."""
         return TimeoutError(f"not within {self._timeout:g} s: {self._then}.")
 
 
 class Tries:
-    """How often something was tried in vain, and whether it is worth another try."""
+    """Counts failed tries, and decides whether and when to try again."""
 
     def __init__(self, clock: Clock, patience: float, deadline: Deadline) -> None:
         self._clock = clock
@@ -128,19 +130,19 @@ class Tries:
         self._deadline = deadline
         self._failures = 0
         self._until: float | None = None
-        """When patience ends; it begins with a failure, however long nothing was tried before."""
+        """When patience ends. It starts with the first failure, not with the first request."""
 
     def answered(self) -> None:
-        """Have patience again, after a sign of life; what fails all the same is not hurried."""
+        """Restart the patience after a response. The back-off stays as long as it was."""
         self._until = None
 
     def worked(self) -> None:
-        """Begin anew."""
+        """Restart patience and back-off after a success."""
         self._failures = 0
         self._until = None
 
     def failed(self, ask: Ask, got: Reply | Lost) -> Pause:
-        """Return how long to wait before the next try; raise what stands if there is none."""
+        """Return the pause before the next try. Raises the last error if there is no next try."""
         self._failures += 1
         now = self._clock.boot()
         if self._until is None:
@@ -148,7 +150,7 @@ class Tries:
         requested, error = None, _failure(ask, got)
         if isinstance(got, Reply):
             requested = retry_after(got.headers, self._clock)
-        # All of it is random: a server that comes back must not meet all clients at once.
+        # Full jitter: all clients must not come back to a restarted server at once.
         own = _BACKOFF.delay(self._failures, 1.0) * self._clock.random()
         pause = pause_of(requested or 0.0, own)
         if pause >= self._deadline.left:
@@ -159,7 +161,7 @@ class Tries:
 
 
 class Caller:
-    """Talks to a server for as long as it has patience."""
+    """Sends requests to a server, with the patience of one client."""
 
     def __init__(self, clock: Clock, patience: Duration) -> None:
         self.clock = clock
@@ -172,11 +174,11 @@ class Caller:
         return Tries(self.clock, self.patience, deadline)
 
     def exchange(self, ask: Ask, deadline: Deadline) -> Steps[Reply]:
-        """Ask until there is an answer, and return it if it is a good one.
+        """Send a request until the server answers it with a status below 300, and return that.
 
         Raises:
-            RequestRefused: it is not, and that will not change soon.
-            ServerUnreachable: there is none.
+            RequestRefused: the status is 300 or more, and a retry cannot help or patience is over.
+            ServerUnreachable: no response came before patience was over.
             TimeoutError: the deadline has passed.
         """
         tries = self.tries(deadline)
@@ -194,13 +196,13 @@ class Caller:
 
 
 def pause_of(requested: float, jitter: float) -> float:
-    """Return how long to stay away: as long as one was told to, but never no time at all."""
-    # Added, so that those who were sent away together do not come back together.
+    """Return the pause that the server requested, with a minimum and with jitter."""
+    # Jitter is added, so that clients that got the same Retry-After do not return together.
     return max(_SOONEST, requested) + jitter
 
 
 def _failure(ask: Ask, got: Reply | Lost) -> RequestRefused | ServerUnreachable:
-    """Return what to raise when there is no other try."""
+    """Return the error to raise when there is no other try."""
     if isinstance(got, Reply):
         return refusal(ask, got)
     reason = str(got.error) or type(got.error).__name__
@@ -210,17 +212,17 @@ def _failure(ask: Ask, got: Reply | Lost) -> RequestRefused | ServerUnreachable:
 
 
 def may_pass(status: int) -> bool:
-    """Return whether such an answer is worth another try."""
+    """Return whether a retry can help after this status."""
     return status in _PASSING or (status >= 500 and status not in _LASTING)
 
 
 def refusal(ask: Ask, reply: Reply) -> RequestRefused:
-    """Return what an answer says that is no good one."""
+    """Return the error for a response with a status of 300 or more."""
     problem: Any = None
     with suppress(ValueError, RecursionError):
         problem = msgspec.json.decode(reply.body)
     if not isinstance(problem, dict):
-        # Somebody between here and the routes has answered, in words of their own.
+        # A proxy answered, not the routes: its body is no problem document.
         elsewhere = reply.headers.get("location", "")
         detail = f"It is at {elsewhere}, which is not followed." if elsewhere else ""
         problem = {"type": "about:blank", "title": "No problem is named", "detail": detail}
@@ -228,12 +230,12 @@ def refusal(ask: Ask, reply: Reply) -> RequestRefused:
 
 
 def retry_after(headers: Headers, clock: Clock) -> float | None:
-    """Return in how many seconds to come back; None if nothing was said that can be read."""
+    """Return the seconds of `Retry-After`, which may be a date; None if it cannot be read."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
-        # Both by the server's clock, if it tells its time.
+        # Compared with the server's own `Date`, because this machine's clock may be wrong.
         then = parsedate_to_datetime(text).timestamp()
         date = headers.get("date")
         now = clock.wall() / 1e6 if date is None else parsedate_to_datetime(date).timestamp()
@@ -243,7 +245,11 @@ def retry_after(headers: Headers, clock: Clock) -> float | None:
 
 
 def on_the_same_host(ask: Ask, location: str | None) -> str:
-    """Return where a job is. What goes along with requests is for nobody but the host asked."""
+    """Return the URL of a new job. Raises UnusableAnswer if it is on another host.
+
+    Later requests carry the same credentials, which must not go to a host that the user never
+    named.
+    """
     if not location:
         raise UnusableAnswer(str(ask), "it names no job (no Location). Is this an async route?")
     try:
@@ -256,7 +262,7 @@ def on_the_same_host(ask: Ask, location: str | None) -> str:
 
 
 def origin(url: str) -> tuple[str, str, int | None] | None:
-    """Return scheme, host and port of a URL; None if it has none that can be read."""
+    """Return scheme, host and port of a URL; None if it has no host or cannot be parsed."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

@@ -1,4 +1,8 @@
-"""A job as a client knows it, and what it says to the job's routes; free of I/O."""
+"""A job on a server, free of I/O: its last known state, and the conversations with its routes.
+
+`RemoteJob` and `AsyncRemoteJob` run the conversations of `KnownJob`. `Tail` follows the events of a
+job over as many streams as needed.
+"""
 
 from __future__ import annotations
 
@@ -44,19 +48,20 @@ from tenure.http.request import Headers, wait_preference
 __all__ = ["JobEvent", "JobView", "KnownJob", "Tail"]
 
 _WAIT: Final = 20.0
-"""How long one look lasts: shorter than what proxies cut off."""
-# Three pings of the server are missing by then.
+"""How many seconds one long poll lasts: less than the idle timeout of common proxies."""
+# The server pings every 15 s, so three pings are missing by then.
 _DEAD_AIR: Final = 45.0
-# How far those that look as often as they are told are kept apart.
+# Jitter in seconds, so that clients with the same Retry-After do not poll at the same instant.
 _APART: Final = 0.25
 _APPLIED: Final = "preference-applied"
 _ONLY_OF_SUBMIT: Final = frozenset({"content-type", "idempotency-key", "prefer"})
-# A job that is stored has a handle, which is worth more than these: each comes again if it is so.
+# The job is stored, so `submit` returns its handle and drops these errors. The next call on the
+# handle raises them again if they persist.
 _PASSING_BY: Final = (TimeoutError, ServerUnreachable, RequestRefused, JobNotFound)
 
 
 class KnownJob:
-    """A job at a URL, as it was when somebody last looked."""
+    """A job at a URL, in the state of the last response about it."""
 
     def __init__(self, caller: Caller, url: str, headers: Mapping[str, str]) -> None:
         self._caller = caller
@@ -82,7 +87,7 @@ class KnownJob:
 
     @property
     def shown(self) -> str:
-        """Its state, in a word; also if it has not been seen."""
+        """The state in one word; "unseen" before the first response."""
         return "unseen" if self._resource is None else self._resource.state
 
     def deadline(self, timeout: Duration | None) -> Deadline:
@@ -101,7 +106,7 @@ class KnownJob:
         return self._resource
 
     def asking(self, ask: Ask, deadline: Deadline) -> Steps[Reply]:
-        """Ask about this job. Raises JobNotFound if it is not there."""
+        """Send a request about this job. Raises JobNotFound if the server does not have it."""
         try:
             return (yield from self._caller.exchange(ask, deadline))
         except RequestRefused as error:
@@ -113,12 +118,12 @@ class KnownJob:
             raise JobNotFound(self.id) from error
 
     def refreshing(self, timeout: Duration | None) -> Steps[None]:
-        """Look at it."""
+        """Fetch the job."""
         then = f"there is no answer about job {self.id}, which goes on"
         yield from self._seeing("GET", self._caller.deadline(timeout, then))
 
     def cancelling(self, timeout: Duration | None) -> Steps[None]:
-        """Ask for its end."""
+        """Request cancellation."""
         then = f"whether job {self.id} was asked to end is not known. Cancel it again"
         yield from self._seeing("DELETE", self._caller.deadline(timeout, then))
 
@@ -128,15 +133,15 @@ class KnownJob:
         self.see(ask, reply.body)
 
     def meeting(self, deadline: Deadline) -> Steps[None]:
-        """Look at it for the first time, if that is possible."""
+        """Fetch the job for the first time. Errors are dropped; see `_PASSING_BY`."""
         with suppress(*_PASSING_BY):
             yield from self._seeing("GET", deadline)
 
     def waiting(self, deadline: Deadline) -> Steps[None]:
-        """Look until it has finished: each look lasts as long as the server lets it."""
+        """Poll until the job has finished, each time as long as the server lets a poll wait."""
         clock = self._caller.clock
         while not self.is_finished:
-            # Rounded up: the last look lasts until the deadline cuts it off.
+            # Rounded up: the deadline cuts the last poll off, not a wait that is too short.
             wait, since = math.ceil(min(_WAIT, deadline.left)), clock.boot()
             ask = self.ask("GET", headers={"prefer": f"wait={wait}"})
             reply = yield from self.asking(replace(ask, silence=SILENCE + wait), deadline)
@@ -144,18 +149,18 @@ class KnownJob:
                 return
             applied = wait_preference(Headers({"prefer": reply.headers.get(_APPLIED, "")}))
             if not 0 < applied / 2 <= clock.boot() - since:
-                # It has not waited with us, so that we wait as long as it says.
+                # The server did not wait, so the client waits for Retry-After before it polls.
                 requested = retry_after(reply.headers, clock)
                 pause = pause_of(1.0 if requested is None else requested, _APART * clock.random())
                 yield Pause(max(0.0, min(pause, deadline.left)))
 
     def lingering(self, wait: float) -> Steps[None]:
-        """Wait for its end, but not longer than that."""
+        """Wait up to `wait` seconds for the job to finish. Errors are dropped."""
         with suppress(*_PASSING_BY):
             yield from self.waiting(self.deadline(wait))
 
     def resulting(self, timeout: Duration | None) -> Steps[Any]:
-        """Wait for what it returns; raise why it returns nothing."""
+        """Wait for the result and return it. Raises an error that says why there is none."""
         deadline = self.deadline(timeout)
         yield from self.waiting(deadline)
         problem = self.resource.error or {}
@@ -191,7 +196,7 @@ def _read_job(ask: Ask, body: bytes) -> JobResource[Any]:
 
 
 class JobView:
-    """What a handle shows of its job."""
+    """The attributes that `RemoteJob` and `AsyncRemoteJob` share."""
 
     def __init__(self, job: KnownJob) -> None:
         self._job = job
@@ -202,15 +207,15 @@ class JobView:
 
     @property
     def url(self) -> str:
-        """Where it is. `Client.job` finds it again by this."""
+        """The URL of the job. Pass it to `Client.job` to get the job again."""
         return self._job.url
 
     @property
     def resource(self) -> JobResource[Any]:
-        """The job as it was last seen: `resource.state`, `resource.progress` and so on.
+        """The job as of the last response: `resource.state`, `resource.progress` and so on.
 
         Raises:
-            JobStateError: it was stored, and then no answer about it came; `refresh` it.
+            JobStateError: the job was stored, but no response described it yet. Call `refresh`.
         """
         return self._job.resource
 
@@ -223,18 +228,21 @@ class JobView:
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """A job has changed."""
+    """A change of a job."""
 
     revision: int
-    """Rises with every change; give it to `events(after=)` to go on from here."""
+    """Rises with every change. Pass it to `events(after=)` to continue after this event."""
     kind: str
     """"state", "progress", or "result" for the end of a job that has succeeded."""
     job: JobResource[Any]
-    """As it is since then."""
+    """The job after the change."""
 
 
 class Tail:
-    """Follows the events of a job over as many streams as it takes: none twice, the last always."""
+    """Follows the events of a job, and reconnects until the job has finished.
+
+    Each event comes at most once, and the last one always comes.
+    """
 
     def __init__(self, job: KnownJob, caller: Caller, after: int, deadline: Deadline) -> None:
         self._job = job
@@ -250,7 +258,7 @@ class Tail:
         return self._has_ended
 
     def next_ask(self) -> Ask:
-        """Return what to send to get a stream that goes on where the last one has ended."""
+        """Return the request for a stream that continues after the last received event."""
         if (left := self._deadline.left) <= 0:
             raise self._deadline.passed()
         self._lines = _Lines()
@@ -265,7 +273,7 @@ class Tail:
         return self._deadline.left
 
     def begins(self, reply: Reply) -> bool:
-        """Return whether events follow; else give the whole answer to `interrupted`."""
+        """Return whether the response is a stream of events. If not, pass it to `interrupted`."""
         kind = reply.headers.get("content-type", "")
         if reply.status != 200 or not kind.startswith("text/event-stream"):
             return False
@@ -279,7 +287,7 @@ class Tail:
             revision = fields.get("id", "")
             if not (revision.isascii() and revision.isdigit()):
                 raise UnusableAnswer(str(self._ask), "an event of it has no revision")
-            # Who is between here and the server may have dropped what was said of the last one.
+            # A proxy may drop Last-Event-ID, and then the server repeats old events.
             if int(revision) < self._after:
                 continue
             job = self._job.see(self._ask, fields["data"].encode())
@@ -291,7 +299,7 @@ class Tail:
             raise self._deadline.passed()
 
     def interrupted(self, got: Reply | Lost | None) -> Pause:
-        """Return how long to wait before the next stream; raise what speaks against one."""
+        """Return the pause before the next stream. Raises if another stream cannot help."""
         if got is None:
             got = Lost(ConnectionError("the stream has ended before the job"))
         if isinstance(got, Reply):
@@ -308,15 +316,15 @@ class Tail:
 
 
 class _Lines:
-    """Server-sent events, of which the parts arrive as the network likes."""
+    """Parses server-sent events from parts of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._fields: dict[str, str] = {}
 
     def feed(self, part: bytes) -> Iterator[dict[str, str]]:
-        """Yield the fields of every event that is complete."""
-        # Bytes: as text, it would be split at characters that JSON holds as they are.
+        """Yield the fields of each event that this part completes."""
+        # Splits bytes, not text: str.splitlines also splits at U+2028, which JSON may contain.
         whole, end, self._rest = (self._rest + part).rpartition(b"\n")
         for raw in (whole + end).splitlines():
             name, _, value = raw.decode(errors="replace").partition(":")

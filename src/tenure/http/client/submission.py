@@ -1,4 +1,6 @@
-"""What a client sends to have a job; free of I/O."""
+"""Submits a job as a client, free of I/O. Each submission has an idempotency key, so it can be sent
+again without creating a second job.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ __all__ = ["Order", "submitting", "whole_url"]
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What is to be submitted."""
+    """A submission as the caller of `submit` describes it."""
 
     method: str
     url: str
@@ -28,7 +30,7 @@ class Order(Struct, frozen=True, kw_only=True):
     key: str | None
 
     def ask(self, caller: Caller) -> Ask:
-        """Return it with a key, by which the server knows it when it is sent again."""
+        """Return the request, with a new idempotency key if the caller passed none."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         if self.key is not None:
             headers["idempotency-key"] = self.key
@@ -43,20 +45,21 @@ class Order(Struct, frozen=True, kw_only=True):
 def submitting(
     caller: Caller, order: Order, timeout: Duration | None, wait: Duration | None
 ) -> Steps[KnownJob]:
-    """Submit a job, and wait for it a little if that is wanted.
+    """Submit a job, then wait up to `wait` for it to finish.
 
-    Once it is stored, its handle is returned, however little is known of it by the deadline.
+    Once the server has stored the job this returns its handle, even if the deadline passes before a
+    response describes the job.
     """
-    # Read first: a mistake is told before there is a job.
+    # Checked first, so that a wrong `wait` raises before the job exists.
     linger = None if wait is None else seconds(wait, "wait")
     ask = order.ask(caller)
-    then = f"{ask} has no answer. Submit it again with key={ask.key!r}: there is one job of both"
+    then = f"{ask} has no answer. Submit it again with key={ask.key!r}: that creates no second job"
     deadline = caller.deadline(timeout, then)
     reply = yield from caller.exchange(ask, deadline)
     job = KnownJob(caller, on_the_same_host(ask, reply.headers.get("location")), order.headers)
     if reply.status == 202:
         job.see(ask, reply.body)
-    else:  # the plain result of a job that has finished already
+    else:  # the response is the result of a finished job, not the job itself
         yield from job.meeting(deadline)
     if linger is not None:
         yield from job.lingering(max(0.0, min(linger, deadline.left)))
@@ -64,7 +67,7 @@ def submitting(
 
 
 def whole_url(http: Any, path: str, params: Mapping[str, Any] | None = None) -> str:
-    """Return the URL of a path as an httpx client reads it; it is one of the client's server."""
+    """Return the URL of a path, as httpx joins it. Raises ConfigError if it is on another host."""
     url, base = str(http.build_request("GET", path, params=params).url), str(http.base_url)
     if origin(url) is None or origin(base) not in (None, origin(url)):
         msg = f"{path!r} is not on the server of this client; base_url is {redact(base)!r}."

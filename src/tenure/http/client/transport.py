@@ -1,4 +1,4 @@
-"""How clients carry out what `calling` and `known` decide: over httpx, with and without a loop."""
+"""Runs the conversations of the client over httpx: `Line` blocks, `AsyncLine` runs on a loop."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["AsyncLine", "Line", "http_client"]
 T = TypeVar("T")
 
 _LIBRARIES: Final = ("httpx2", "httpx")
-# Mistakes in what was to be sent: the next try would fare no better.
+# Mistakes in the request itself: a retry would fail in the same way.
 _OWN_MISTAKES: Final = frozenset({"UnsupportedProtocol", "LocalProtocolError"})
 _CONNECT: Final = 10.0
 
 
 def http_client(kind: str, base_url: str, client: Any, options: dict[str, Any]) -> Any:
-    """Return the httpx client that was given, or a new one."""
+    """Return the httpx client that the caller passed in, or a new one."""
     if base_url and not base_url.startswith(("http://", "https://")):
         msg = f"base_url must begin with http:// or https://, not {redact(base_url)!r}."
         raise ConfigError(msg)
@@ -36,7 +36,7 @@ def http_client(kind: str, base_url: str, client: Any, options: dict[str, Any]) 
         return getattr(_library(), kind)(base_url=base_url, **options)
     if base_url or options:
         names = ", ".join([*(["base_url"] if base_url else []), *options])
-        msg = f"http= is a client already: give {names} to that one."
+        msg = f"http= is a complete client: pass {names} to that client instead."
         raise ConfigError(msg)
     return client
 
@@ -53,7 +53,7 @@ def _library() -> ModuleType:
 
 
 def _network_errors() -> tuple[type[Exception], ...]:
-    """Return what is raised when an answer is lost, by whichever library a client is made of."""
+    """Return the errors that mean a lost response, of each httpx library that is imported."""
     loaded = filter(None, (sys.modules.get(name) for name in _LIBRARIES))
     return tuple(
         kind for library in loaded for kind in (library.TransportError, library.DecodingError)
@@ -67,7 +67,7 @@ def _lost(error: Exception) -> Lost:
 
 
 def _sent(ask: Ask) -> dict[str, Any]:
-    """Return a request in the words of httpx."""
+    """Return a request as arguments for httpx."""
     return {
         "method": ask.method,
         "url": ask.url,
@@ -84,7 +84,7 @@ def _reply(response: Any, body: bytes | bytearray = b"") -> Reply:
 
 
 class Line:
-    """A line to a server, which blocks the thread that uses it."""
+    """A connection to a server that blocks the calling thread."""
 
     def __init__(self, http: Any, clock: BlockingClock) -> None:
         self._http = http
@@ -112,15 +112,15 @@ class Line:
             with self._http.stream(**_sent(ask)) as response:
                 for part in response.iter_bytes():
                     body += part
-                    # httpx only limits the silence between two parts.
+                    # httpx limits only the silence between two parts, not the whole response.
                     if self._clock.boot() > until:
-                        return Lost(TimeoutError("the answer takes too long"))
+                        return Lost(TimeoutError("the response takes too long"))
                 return _reply(response, body)
         except self._errors as error:
             return _lost(error)
 
     def follow(self, tail: Tail) -> Generator[JobEvent, None, None]:
-        """Yield events, over as many streams as it takes."""
+        """Yield the events of a job, and reconnect until the last one."""
         while not tail.has_ended():
             got: Reply | Lost | None = None
             try:
@@ -128,7 +128,7 @@ class Line:
                     if tail.begins(_reply(response)):
                         for part in response.iter_bytes():
                             yield from tail.feed(part)
-                            if tail.has_ended():  # however long the stream stays open
+                            if tail.has_ended():  # a proxy may keep the stream open after it
                                 break
                     else:
                         got = _reply(response, response.read())
@@ -139,7 +139,7 @@ class Line:
 
 
 class AsyncLine:
-    """A line to a server, for code on an event loop."""
+    """A connection to a server for code on an event loop."""
 
     def __init__(self, http: Any, clock: Clock) -> None:
         self._http = http
@@ -171,14 +171,14 @@ class AsyncLine:
             return _lost(error)
 
     async def follow(self, tail: Tail) -> AsyncGenerator[JobEvent, None]:
-        """Yield events, over as many streams as it takes."""
+        """Yield the events of a job, and reconnect until the last one."""
         while not tail.has_ended():
             got: Reply | Lost | None = None
             try:
                 async with self._http.stream(**_sent(tail.next_ask())) as response:
                     if tail.begins(_reply(response)):
                         parts = response.aiter_bytes()
-                        while not tail.has_ended():  # however long the stream stays open
+                        while not tail.has_ended():  # a proxy may keep the stream open after it
                             if (part := await _next(parts, tail.left)) is None:
                                 break
                             for event in tail.feed(part):

@@ -1,4 +1,8 @@
-"""The app on whichever event loop a request comes in: opened when it is first needed there."""
+"""Opens the app on each event loop that serves requests, at the first request there.
+
+A store belongs to one event loop. The service may not open the app itself, and its routes may run
+on other loops: in a mounted sub-application, or in a test.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +15,28 @@ from tenure.errors import StoreUnavailable
 
 __all__ = ["Lending"]
 
-# For so long what could not be opened is not tried again: a burst of requests would only add to
-# what ails the store. Clients are told to come back after as much.
+# After a failure the app is not opened again for this many seconds: a burst of requests would add
+# to the load of a store in trouble. Clients get the same time as Retry-After.
 _ERROR_KEPT: Final = 1.0
 
 
 class Lending:
     """Opens an app lazily, once for each event loop.
 
-    A service that opens the app itself lends that one. Others - a mounted sub-application, a test
-    with a loop of its own - get a clone, which `close` gives back.
+    On a loop where the service has opened the app itself, that app is used. On other loops it opens
+    a clone, which `close` closes.
     """
 
     def __init__(self, app: Tenure) -> None:
         self._app = app
-        # Several loops may run at once, in threads: what is done to these takes one step each.
+        # Loops may run in several threads, so every access to these is one atomic operation.
         self._clones: dict[asyncio.AbstractEventLoop, Tenure] = {}
         self._openings: dict[asyncio.AbstractEventLoop, _Opening] = {}
 
     async def services(self) -> Services:
-        """Return what is open on this loop. Raises StoreUnavailable if it cannot be opened.
+        """Return the open app of this loop. Raises StoreUnavailable if it cannot be opened.
 
-        Whoever asks meanwhile waits for the same attempt, and shares what comes of it.
+        Requests that come while it opens wait for the same attempt and share its outcome.
         """
         if (services := services_here(self._app)) is not None:
             return services
@@ -47,7 +51,7 @@ class Lending:
         return await opening.outcome()
 
     async def close(self) -> None:
-        """Close what was opened on this loop, or is being opened."""
+        """Close the clone of this loop, also while it is being opened."""
         loop = asyncio.get_running_loop()
         opening = self._openings.pop(loop, None)
         if opening is not None:
@@ -58,7 +62,7 @@ class Lending:
         self._leave_closed_loops()
 
     def _leave_closed_loops(self) -> None:
-        """Give back what was opened on loops that are closed, where nobody can await its end."""
+        """Abandon the clones of closed loops, on which `close` can no longer run."""
         for loop in list(self._openings):
             if loop.is_closed():
                 self._openings.pop(loop, None)
@@ -76,22 +80,22 @@ class _Opening:
         self._clock = app._store.clock  # noqa: SLF001 - of the same house
         self._error: Exception | None = None
         self._ended = 0.0
-        # A task of its own: a request that is cancelled takes none of the others with it.
+        # In its own task, so that a cancelled request does not cancel it for the others.
         self._task = asyncio.create_task(self._open())
 
     @property
     def is_over(self) -> bool:
-        """Whether the next one has to try again: its error is too old, or it was closed since."""
+        """Whether the next request opens again: the error is too old, or the app was closed."""
         if not self._task.done():
             return False
         return self._error is None or self._clock.boot() - self._ended >= _ERROR_KEPT
 
     async def outcome(self) -> Services:
-        """Return what was opened; raise what went wrong."""
+        """Return the services of the opened app. Raises the error of a failed attempt."""
         if not self._task.done():
             await asyncio.wait((self._task,))
         if self._error is not None:
-            # As new: each request that raises it would add its own lines to it.
+            # Without its traceback: each request that raises it would add its own lines.
             raise self._error.with_traceback(None)
         services = None if self._task.cancelled() else services_here(self._app)
         if services is None:
@@ -100,15 +104,15 @@ class _Opening:
         return services
 
     async def stop(self) -> None:
-        """Give up, and return when that is done."""
+        """Cancel the attempt, and return when it has ended."""
         self._task.cancel()
         await asyncio.wait((self._task,))
 
     async def _open(self) -> None:
         try:
             await self._app.open()
-        except Exception as error:  # noqa: BLE001 - for those who wait, each of whom raises it
+        except Exception as error:  # noqa: BLE001 - raised in each request that waits for it
             self._error, self._ended = error, self._clock.boot()
         else:
-            # Here, not by who asked for it: that one may be gone by now.
+            # Stored here, not by the request that started this: that may be cancelled by now.
             self._opened[asyncio.get_running_loop()] = self._app

@@ -1,4 +1,8 @@
-"""What both frameworks share, as both stand on Starlette: requests in, answers out."""
+"""What the adapters for FastAPI and Starlette share, as FastAPI is built on Starlette.
+
+Paths of the job routes, the base path of a request, 405 responses, and the conversion of requests
+and responses.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ JOB_PATHS: Final = {
     "result": "/jobs/{job_id}/result",
     "events": "/jobs/{job_id}/events",
 }
-"""Where the routes of jobs are, below the prefix: DELETE for "cancel", GET and HEAD else."""
+"""The paths of the job routes below the prefix: DELETE for "cancel", GET and HEAD otherwise."""
 
 
 class ServedRouter(Protocol):
@@ -64,7 +68,7 @@ class ServedRouter(Protocol):
 
 
 class _Anything(Convertor[str]):
-    regex = r"[\s\S]*"  # also line breaks, which a path may have in its encoded form
+    regex = r"[\s\S]*"  # also line breaks, which a path may contain as %0A
 
     def convert(self, value: str) -> str:
         return value
@@ -75,14 +79,13 @@ class _Anything(Convertor[str]):
 
 register_url_convertor("tenure_anything", _Anything())
 REST: Final = "{rest:tenure_anything}"
-"""Whatever comes below a path."""
+"""Matches everything below a path."""
 
 
 class Base:
-    """Finds the path under which a router's routes are, as it was asked for.
+    """Finds the part of a request's path before `below`, a path of the router: the base of links.
 
-    That is all in front of `below`, a path of the router's. A mount and an `include_router` may
-    have put something before the prefix, with parameters of its own.
+    A mount or an `include_router` may have put a path with parameters before the prefix.
     """
 
     def __init__(self, prefix: str, below: str) -> None:
@@ -94,25 +97,25 @@ class Base:
         return quote(f"{root}{base}")
 
     def below(self, scope: Scope) -> str:
-        """Return the path that was asked for, without its base."""
+        """Return the path of the request without its base."""
         return self._split(scope)[2]
 
     def _split(self, scope: Scope) -> tuple[str, str, str]:
         path, root = scope["path"], scope.get("root_path", "")
-        # A server that was told of a root has it in the path; one behind a proxy that cuts it
-        # off has not.
+        # The path contains the root path if the server is configured with one, but not if a proxy
+        # has cut it off.
         local = path[len(root) :] if path.startswith(f"{root}/") else path
         match = self._form.fullmatch(local)
-        if match is None:  # a route also matches what has a line break behind it
+        if match is None:  # Starlette's routes also match a path with a line break at its end
             raise Problem.of("not-found")
         return root, match[1], match[2]
 
 
 class Methods:
-    """Which methods each path of a router takes.
+    """Answers 405 with all methods that a path takes.
 
-    Frameworks look at the first route that fits for that, and a path may have several: one for each
-    method, and a parameter may stand for what another path spells out.
+    Frameworks look only at the first route that matches. A path may have several: one for each
+    method, and a route with a parameter may match the path of another route.
     """
 
     def __init__(self, router: ServedRouter, routes: Sequence[BaseRoute]) -> None:
@@ -121,7 +124,7 @@ class Methods:
         self._routes = routes
 
     def refused(self, path: str, scope: Scope) -> Response:
-        """Return the answer to a request that `path`, of a route, fits, but not the method."""
+        """Return the response to a request that matches the route `path`, but not its method."""
         try:
             taken = self._taken(f"{self._prefix}{Base(self._prefix, path).below(scope)}" or "/")
         except Problem:
@@ -135,7 +138,7 @@ class Methods:
         fitting = (
             route.methods or ()
             for route in self._routes
-            # Also those that you have added to the router; not the one for what is no path.
+            # Includes routes that the user has added, but not the catch-all for unknown paths.
             if isinstance(route, Route) and not route.path.endswith(REST)
             if route.path_regex.fullmatch(path)
         )
@@ -147,7 +150,7 @@ def _any_value(parameter: re.Match[str]) -> str:
 
 
 def headers_of(request: Request) -> Headers:
-    """Return the headers; several of one name as one, as HTTP has it."""
+    """Return the headers. Repeated headers are joined by commas, as HTTP defines."""
     values: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower()
@@ -156,7 +159,7 @@ def headers_of(request: Request) -> Headers:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the body; raise a Problem as soon as it is clear that it is too large."""
+    """Return the body. Raises a Problem once more than `limit` bytes are announced or read."""
     too_large = Problem.of("body-too-large", f"{limit:,} bytes are accepted.")
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and int(announced[:18]) > limit:
@@ -169,13 +172,13 @@ async def read_body(request: Request, limit: int) -> bytes:
                 raise too_large
             parts.append(part)
     except ClientDisconnect:
-        # Nobody reads this; but it is no error of the server's, and none for its log.
-        raise Problem.of("malformed-request", "The body has not come to its end.") from None
+        # No client reads this, but an unhandled ClientDisconnect would be logged as an error.
+        raise Problem.of("malformed-request", "The body is incomplete.") from None
     return b"".join(parts)
 
 
 def as_response(answer: ResponseData, *, headers_only: bool = False) -> Response:
-    """Return an answer in the framework's own form; with headers only, a stream ends at once."""
+    """Return Starlette's form of a response. With `headers_only`, a stream is empty."""
     body = answer.body
     if isinstance(body, bytes):
         return Response(body, answer.status, headers=answer.headers, media_type=answer.media_type)
@@ -188,7 +191,7 @@ def as_response(answer: ResponseData, *, headers_only: bool = False) -> Response
 
 
 def closing(lending: Lending) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """Return a lifespan that closes what was opened for requests."""
+    """Return a lifespan that closes the app that requests have opened on this loop."""
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:

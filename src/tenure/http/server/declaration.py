@@ -1,4 +1,4 @@
-"""The types of a declaration such as `@reports.post("")`: its options, and what becomes of it."""
+"""The types of a declaration such as `@reports.post("")`: its options and its decorator."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["EndpointOptions", "HandlerDecorator", "check_options"]
 R = TypeVar("R")
 
 _ELSEWHERE: Final = {
-    "tags": "Give them to FastAPI: api.include_router(reports.router, tags=[...]).",
-    "dependencies": "They are the router's: AsyncRouter(app, dependencies=[...]).",
-    "response_model": "It is the return type of the handler.",
-    "response_class": "For another media type than JSON there is media_type=.",
-    "status_code": "It is 202, or 200 for a client that waits.",
+    "tags": "Pass them to FastAPI: api.include_router(reports.router, tags=[...]).",
+    "dependencies": "Pass them to the router: AsyncRouter(app, dependencies=[...]).",
+    "response_model": "Annotate the return type of the handler instead.",
+    "response_class": "Use media_type= for another media type than JSON.",
+    "status_code": "It is always 202, or 200 for a client that waits.",
 }
-"""What FastAPI has, and where it is here."""
+"""Options of FastAPI's decorators, and what to use here in their place."""
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -47,12 +47,12 @@ class EndpointOptions(TypedDict, total=False):
 
 
 class HandlerDecorator(Protocol):
-    """What `@reports.post(...)` returns.
+    """The decorator that `@reports.post(...)` returns.
 
-    Types of arguments are not passed on: the task has no parameter for the `JobContext`.
+    It keeps the return type only: the task does not have the handler's `JobContext` parameter.
     """
 
-    # The first that fits counts: what is awaitable is also some plain R.
+    # Type checkers take the first match, and every awaitable also matches the plain R.
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, fn: Callable[..., Coroutine[Any, Any, R]], /

@@ -1,4 +1,4 @@
-"""One endpoint: a handler that runs as a job, and how requests are let in."""
+"""One endpoint: a handler that runs as a job, with the rules for accepting requests."""
 
 from __future__ import annotations
 
@@ -38,24 +38,26 @@ class Submission(Struct, frozen=True, kw_only=True):
     owner: str
     method: str
     path: str
-    """As it was declared, below the router's prefix, such as "/{year}"."""
+    """The declared path below the router's prefix, such as "/{year}"."""
     arguments: Mapping[str, Any]
-    """What the handler will get, as it will be read in the worker."""
+    """The handler's arguments, decoded as in the worker."""
     headers: Mapping[str, str]
-    """Those that are kept."""
+    """The headers that the job stores."""
 
 
 BeforeEnqueue: TypeAlias = Callable[[Submission], Awaitable[None] | None]
-"""Looks at a submission, and raises a `Problem` to refuse it."""
+"""A hook that gets each submission of a new job, and raises a `Problem` to reject it."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much is let in. Counted by one look at the store, so that a burst may pass by a little.
+    """Limits on the number of jobs. Concurrent requests may exceed them slightly.
+
+    The store counts before it inserts, so a burst of requests may all see the same count.
 
     Args:
         running: the most unfinished jobs of one owner (429).
         per_minute: the most jobs of one owner in any minute (429).
-        waiting: the most waiting jobs of the queue, whoever asked for them (503); up to 10,000.
+        waiting: the most waiting jobs of the queue, of all owners (503); up to 10,000.
     """
 
     running: int | None = None
@@ -71,14 +73,14 @@ class Limits(Struct, frozen=True, kw_only=True):
             most = getattr(self, name)
             if most is not None and (type(most) is not int or not 1 <= most <= countable):
                 msg = (
-                    f"{name} must be a whole number from 1 to {countable:,}, as one look at the "
-                    f"store counts no further, not {most!r}."
+                    f"{name} must be a whole number from 1 to {countable:,}, not {most!r}. One "
+                    "query of the store counts no further."
                 )
                 raise ConfigError(msg)
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """How requests are let in."""
+    """The rules for accepting requests of one endpoint."""
 
     max_wait: float
     idempotency: Idempotency
@@ -117,7 +119,10 @@ def kept_headers(names: Sequence[str]) -> frozenset[str]:
     """Return the names of headers that are kept for handlers; raise ConfigError for secrets."""
     kept = frozenset(name.lower() for name in names)
     if kept & _SECRET:
-        msg = f"headers: {min(kept & _SECRET)!r} is a secret of the client, and is never kept."
+        msg = (
+            f"headers={min(kept & _SECRET)!r}: this header contains a secret of the client, so "
+            "jobs do not store it. Use owner= to identify the caller."
+        )
         raise ConfigError(msg)
     return kept
 
@@ -135,11 +140,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     pace: Pace
 
     def outer_parameters(self, path: Mapping[str, Any]) -> dict[str, str]:
-        """Return those parameters of a path that stand in front of the router."""
+        """Return the path parameters that come before the router's prefix."""
         own = {parameter.name for parameter in self.parameters.of("path")}
         return {name: str(value) for name, value in path.items() if name not in own}
 
     def unwrap(self, stored: bytes) -> bytes:
-        """Return a result of another media type than JSON, which a store keeps as JSON."""
+        """Return the bytes of a result that is not JSON. The store keeps it as a JSON string."""
         value = self.stored.result(stored)
         return value if isinstance(value, bytes) else str(value).encode()

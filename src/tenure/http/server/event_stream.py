@@ -22,7 +22,7 @@ __all__ = ["EVENT_STREAM", "job_events", "last_event_id"]
 EVENT_STREAM: Final = "text/event-stream"
 # Proxies drop a connection that is silent for long, many of them after 60 s.
 _PING_EVERY = 15.0
-# A handler may report progress faster than a page can show it.
+# A handler may report progress faster than a browser can show it.
 _AT_MOST_EVERY = 0.2
 _PING: Final = b": still here\n\n"
 

@@ -1,4 +1,9 @@
-"""The routes for FastAPI: it validates, runs dependencies and documents, as its users expect."""
+"""The routes as a FastAPI router.
+
+FastAPI validates requests, runs dependencies and writes the OpenAPI document, as its users expect.
+So each route gets a signature with the parameters of its handler. The routes of jobs are in
+`Routes`, which Starlette uses as well.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ from tenure.http.server.submission import check_body
 __all__ = ["make_router"]
 
 _Ask: TypeAlias = Callable[[Request, str], Awaitable[ResponseData]]
-# Names that no handler's parameter has.
+# Unlikely to be the name of a handler's parameter.
 _REQUEST, _OWNER = "tenure_request", "tenure_owner"
 
 
@@ -65,27 +70,27 @@ def make_router(router: ServedRouter) -> APIRouter:
     except FastAPIError as error:
         msg = (
             f"FastAPI cannot read or document what the handlers under {router.prefix or '/'} take "
-            "or return: use Pydantic models, dataclasses, TypedDicts or plain types. Structs of "
-            f"msgspec are for .asgi. It said: {error}"
+            "or return. Use Pydantic models, dataclasses, TypedDicts or plain types; msgspec "
+            f"Structs work with .asgi only. FastAPI's error: {error}"
         )
         raise ConfigError(msg) from error
     return made
 
 
 class _Served:
-    """The routes in the form that FastAPI calls them."""
+    """The route functions that FastAPI calls."""
 
     def __init__(self, router: ServedRouter) -> None:
         self._router = router
         self._routes = router.operations
         self._owner = router.owner or _no_owner
         self._endpoints: dict[Any, Endpoint] = {}
-        self._paths: dict[Any, str] = {}  # below the prefix, by what FastAPI calls
+        self._paths: dict[Any, str] = {}  # below the prefix, by route function
         self.methods = Methods(router, ())
         self.route_class = self._make_route_class()
 
     def operation(self, what: str) -> str:
-        """Return the id of one of the operations on jobs."""
+        """Return the OpenAPI operation id of a job route."""
         name = self._router.prefix.strip("/").replace("/", "_") or "root"
         return f"{name}_job_{what}"
 
@@ -93,11 +98,11 @@ class _Served:
         served, responses, endpoints = self, self._router.responses, self._endpoints
 
         class ProblemRoute(APIRoute):
-            """Reads the body within its limit, and says what is wrong as a problem."""
+            """Reads the body up to its limit, and answers errors as problems."""
 
             async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
                 path = served._paths.get(self.endpoint)
-                # A route that you have added to the router is FastAPI's to answer for.
+                # No path: the user has added this route, so FastAPI handles its methods.
                 if path is None or scope["method"] in (self.methods or ()):
                     await super().handle(scope, receive, send)
                 else:
@@ -138,14 +143,14 @@ class _Served:
     # Submitting.
 
     def of_endpoint(self, endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
-        """Return a function with the parameters of the handler, for FastAPI to look at."""
+        """Return a route with the handler's parameters in its signature, which FastAPI reads."""
         read = endpoint.parameters.of("path", "query")
         base = self._base(endpoint.path)
 
         async def route(**arguments: Any) -> Response:
             request, owner = arguments[_REQUEST], self._owner_of(arguments)
             has_body = endpoint.parameters.body is not None
-            # Left out stays left out: its default is the function's own business.
+            # Parameters that the request left out stay out: the handler has its own defaults.
             named = {**request.path_params, **request.query_params}
             values = {
                 parameter.name: arguments[parameter.name]
@@ -199,7 +204,7 @@ class _Served:
             operation_id=self.operation(what),
             **describe(what, self._router.endpoints, owned=self._router.owner is not None),
         )
-        if method == "GET":  # apart, or the document would have it too
+        if method == "GET":  # HEAD is added separately, to keep it out of the OpenAPI document
             head = self._routed(route, f"job_{what}_head", path)
             self._add_silently(made, "HEAD", path, head)
 
@@ -207,7 +212,7 @@ class _Served:
         made.add_api_route(path, route, methods=[method], include_in_schema=False)
 
     def _routed(self, ask: _Ask, name: str, path: str) -> Callable[..., Awaitable[Response]]:
-        """Return what FastAPI calls; it only has to find out who asks."""
+        """Return a route for which FastAPI only resolves the owner."""
 
         async def route(**arguments: Any) -> Response:
             request, owner = arguments[_REQUEST], self._owner_of(arguments)
@@ -237,7 +242,7 @@ class _Served:
         return ask
 
     async def _nothing(self, _: Request, __: str) -> ResponseData:
-        """Answer what is no job's address as if it were an unknown one's."""
+        """Answer a path that cannot be a job's with 404, as for an unknown job."""
         raise Problem.of("not-found")
 
 
@@ -255,14 +260,14 @@ def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> in
 
 
 def _kind(parameter: Parameter) -> Any:
-    """Return a type for FastAPI, which would look for some bodies in the query."""
+    """Return the type for FastAPI. Without `Body()` it would read some bodies from the query."""
     if parameter.source == "body" and parameter.mark is None:
         return Annotated[parameter.kind, Body()]
     return parameter.kind
 
 
 def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
-    """Return a body that was read already, for whoever reads it again."""
+    """Return an ASGI receive function with a body that was read already: FastAPI reads it too."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -271,7 +276,7 @@ def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
 
 
 def _invalid(error: RequestValidationError) -> Problem:
-    """Return what FastAPI found wrong, without what was sent: that may be a secret."""
+    """Return FastAPI's validation errors without the input, which may contain a secret."""
     return Problem.of("invalid-request", errors=[_located(fault) for fault in error.errors()])
 
 

@@ -1,4 +1,4 @@
-"""What OpenAPI says about the routes: every status, header and body."""
+"""Describes the routes for FastAPI's OpenAPI document: every status, header and body."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PREFER: Final = {
     "name": "Prefer",
     "in": "header",
     "schema": {"type": "string"},
-    "description": "`wait=10`: answer when it has finished, or after 10 s.",
+    "description": "`wait=10`: respond when the job has finished, or after 10 s.",
 }
 _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-    "description": "New for each job, and the same when you retry: then it is the same job.",
+    "description": "New for each job, the same in every retry: a retry returns the same job.",
 }
 _JOB_ID: Final = {
     "name": "job_id",
@@ -51,7 +51,7 @@ _TAKES: Final[Mapping[str, list[dict[str, Any]]]] = {
     "cancel": [_JOB_ID],
     "list": _LIST,
 }
-"""Declared here only, for the routes read them themselves: FastAPI would do it twice."""
+"""The parameters of job routes. The routes read them, so FastAPI only documents them."""
 
 _PROBLEM: Final = {
     "type": "object",
@@ -72,7 +72,7 @@ _HEADERS: Final = {
     "ETag": {**_TEXT, "description": "The revision of the job."},
     "Location": {**_TEXT, "description": "The job."},
     "Retry-After": _RETRY_AFTER,
-    "Idempotency-Replayed": {**_TEXT, "description": "`true`: the job was there already."},
+    "Idempotency-Replayed": {**_TEXT, "description": "`true`: the job existed already."},
     "Preference-Applied": _TEXT,
     "Content-Location": {**_TEXT, "description": "The result."},
 }
@@ -82,17 +82,17 @@ _SAYS: Final[Mapping[str, tuple[str, str]]] = {
     "list": ("Your jobs", "The jobs that you have submitted here, newest first."),
     "get": (
         "A job",
-        "The state and progress of a job. With `Prefer: wait=10`, when it has finished.",
+        "The state and progress of a job. `Prefer: wait=10` waits until it has finished.",
     ),
-    "result": ("Its result", "What the handler returned; a problem until then, or if it failed."),
-    "events": ("Its events", "Server-sent events: the job whenever it changes, until it ends."),
-    "cancel": ("Cancel it", "Ask a job to stop. One that waits is cancelled at once."),
+    "result": ("Its result", "What the handler returned; a problem before that or on failure."),
+    "events": ("Its events", "Server-sent events: the job at each change, until it has finished."),
+    "cancel": ("Cancel it", "Request cancellation. A waiting job is cancelled at once."),
 }
 """Summary and description of each route."""
 
 
 def describe_submit(endpoint: Endpoint, get: str, *, owned: bool) -> dict[str, Any]:
-    """Return what FastAPI needs for an endpoint; `get` is the id of the operation on its job."""
+    """Return FastAPI's arguments for an endpoint. `get` is the operation id of the job route."""
     entry = endpoint.entry
     problems = ["malformed-request", "body-too-large", "unsupported-media-type"]
     if endpoint.parameters.body is None:
@@ -133,12 +133,12 @@ def describe_submit(endpoint: Endpoint, get: str, *, owned: bool) -> dict[str, A
 
 
 def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[str, Any]:
-    """Return what FastAPI is told about one of the routes of jobs."""
+    """Return FastAPI's arguments for one of the job routes."""
     job = _job_of(_either(endpoint.parameters.returns for endpoint in endpoints))
     state = _headers("ETag", "Retry-After")
     shown: dict[str, dict[int | str, dict[str, Any]]] = {
         "list": {
-            200: {"description": "A part of the list, newest first", "model": JobList},
+            200: {"description": "A page of jobs, newest first", "model": JobList},
             **_problems("invalid-request"),
         },
         "get": {
@@ -147,7 +147,7 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
         },
         "cancel": {
             200: {"description": "It has finished, now or earlier", "model": job},
-            202: {"description": "It was told to stop", "model": job},
+            202: {"description": "Cancellation was requested", "model": job},
         },
         "result": {
             200: {
@@ -158,16 +158,16 @@ def describe(what: str, endpoints: Sequence[Endpoint], *, owned: bool) -> dict[s
             **_problems("not-ready", "cancelled", "not-acceptable"),
             **_problems("job-failed", "job-lost", "result-unavailable", "job-unreadable"),
             **_problems("job-timed-out"),
-            "4XX": _problem_response("What the handler says is wrong"),
-            "5XX": _problem_response("What the handler says is wrong"),
+            "4XX": _problem_response("A problem that the handler raised"),
+            "5XX": _problem_response("A problem that the handler raised"),
         },
         "events": {
             200: {
                 "description": "Snapshots of the job by revision, until it has finished",
-                # Without a schema: OpenAPI 3.1 has no words for a stream of events.
+                # Without a schema: OpenAPI 3.1 cannot describe a stream of events.
                 "content": {EVENT_STREAM: {}},
             },
-            204: {"description": "All of it was seen already: do not come back"},
+            204: {"description": "The client has seen the last event: do not reconnect"},
         },
     }
     responses = {**_problems("job-unreadable"), **shown[what], **_problems("store-unavailable")}
@@ -196,7 +196,7 @@ def _job_of(returns: Any) -> Any:
 
 def _either(results: Iterable[Any]) -> Any:
     types = tuple(results)
-    return Union[types] if types else Any  # noqa: UP007 - of as many as there are
+    return Union[types] if types else Any  # noqa: UP007 - of a variable number of types
 
 
 def _headers(*names: str) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _result(returns: Any, media_type: str) -> dict[str, Any]:
 
 
 def _results(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Return what results look like, whichever of the endpoints they are of."""
+    """Return the responses of the result route, which serves the jobs of all endpoints."""
     plain = [
         endpoint.parameters.returns for endpoint in endpoints if endpoint.entry.media_type == JSON
     ]
@@ -220,7 +220,7 @@ def _results(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def _problems(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Return the responses of these kinds; those with one status share one."""
+    """Return the responses of these kinds of problems. Kinds with the same status share one."""
     titles: dict[int, list[str]] = {}
     for kind in kinds:
         titles.setdefault(KINDS[kind].status, []).append(KINDS[kind].title)

@@ -1,8 +1,7 @@
-"""Where the arguments of a handler come from in a request, and how they become a job's payload.
+"""Maps the parameters of a handler to parts of a request, and requests to the payload of a job.
 
-The body is kept as it came, byte for byte: a parsed model that is written down anew may have lost
-something, such as a secret that shows itself as asterisks. The worker reads all of it again by the
-types of the handler.
+The payload contains the body byte for byte. Encoding a parsed model again could lose data: Pydantic
+writes a secret as asterisks. The worker decodes the payload by the types of the handler.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Source: TypeAlias = Literal["body", "path", "query", "headers", "owner", "job"]
 
 _IN_PATH = re.compile(r"{(\w+)(?::\w+)?}")
 _NOTHING: Final = inspect.Parameter.empty
-# What FastAPI's own markers say about a parameter; others cannot be kept with a job.
+# FastAPI's markers for data that a job can store. Others, such as Depends, need the request.
 _MARKED: Final[Mapping[str, Source]] = {"Query": "query", "Path": "path", "Body": "body"}
 
 
@@ -51,13 +50,14 @@ class Parameter(Struct, frozen=True, kw_only=True):
     kind: Any
     default: Any = _NOTHING
     makes: Callable[[], Any] | None = None
-    """Gives what FastAPI would for a value that was left out; else that is the function's own."""
+    """Returns the default that a FastAPI marker declares; None: the function's own default counts.
+    """
     alias: str
     """Its name in the request."""
     declared: inspect.Parameter
-    """As it was written."""
+    """The parameter in the handler's signature."""
     mark: Any = None
-    """What FastAPI reads beside its type."""
+    """FastAPI's marker, such as `Query(...)`."""
 
     @property
     def is_list(self) -> bool:
@@ -65,7 +65,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Parameters:
-    """What a handler takes."""
+    """The parameters of a handler."""
 
     def __init__(self, fn: Callable[..., Any], path: str, what: str) -> None:
         self._what = what
@@ -85,8 +85,8 @@ class Parameters:
             names = [parameter.name for parameter in self.all if parameter.source == source]
             if len(names) > 1:
                 msg = (
-                    f"{self._what} takes its {source} twice: {' and '.join(names)}. Make it one "
-                    "parameter; a body with several parts is one model."
+                    f"{self._what} has two parameters for its {source}: {' and '.join(names)}. "
+                    "Use one parameter; for a body with several parts, use a model."
                 )
                 raise ConfigError(msg)
         missing = in_path - {parameter.name for parameter in self.all if parameter.source == "path"}
@@ -98,7 +98,10 @@ class Parameters:
         return tuple(parameter for parameter in self.all if parameter.source in sources)
 
     def bare(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the handler as a task: without the job, and with plain values only."""
+        """Return the function of the task: it calls the handler, and takes plain values only.
+
+        It fills in the `JobContext`, which is no argument of the job.
+        """
         run = (self._filling_in_async if is_async(fn) else self._filling_in)(fn)
         # Function types do not declare the attributes that `wraps` sets and `inspect` reads.
         del run.__wrapped__  # type: ignore[attr-defined]
@@ -118,7 +121,7 @@ class Parameters:
         ]
         try:
             return inspect.Signature(parameters)
-        except ValueError:  # a default of FastAPI's stands before something without one
+        except ValueError:  # FastAPI allows a default before a parameter without one
             by_name = inspect.Parameter.KEYWORD_ONLY
             return inspect.Signature([parameter.replace(kind=by_name) for parameter in parameters])
 
@@ -139,7 +142,7 @@ class Parameters:
         return run
 
     def _filled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return all arguments by name; a test that calls the handler may give the job as well."""
+        """Return all arguments by name. A test that calls the handler may pass the job as well."""
         jobs = {parameter.name: kwargs.pop(parameter.name, None) for parameter in self.of("job")}
         arguments = dict(self._signature.bind(*args, **kwargs).arguments)
         for parameter in self.all:
@@ -154,9 +157,9 @@ class Parameters:
         return arguments
 
     def read(self, path: Mapping[str, str], query: Callable[[str], list[str]]) -> dict[str, Any]:
-        """Return the values of path and query by their types; raise a Problem if they do not fit.
+        """Return the path and query values converted to their types. Raises a Problem.
 
-        `query` gives all values of a name.
+        `query` returns all values of a query parameter.
         """
         values: dict[str, Any] = {}
         errors = []
@@ -178,7 +181,7 @@ class Parameters:
     def payload(
         self, values: Mapping[str, Any], body: bytes, headers: Mapping[str, str], owner: str
     ) -> bytes:
-        """Return a job's arguments: what was parsed, and the body as it is."""
+        """Return the payload of a job: the converted values, and the body as it was sent."""
         self._check_numbers(values)
         arguments: dict[str, Any] = dict(values)
         if self.body is not None and body:
@@ -190,9 +193,9 @@ class Parameters:
         return encode(arguments)
 
     def _check_numbers(self, values: Mapping[str, Any]) -> None:
-        """Raise a Problem for "inf" and "nan" in the URL, for which JSON has no words."""
+        """Raise a Problem for "inf" and "nan" in the URL, which JSON cannot encode."""
         errors = [
-            {"parameter": parameter.alias, "detail": "it is no finite number"}
+            {"parameter": parameter.alias, "detail": "it must be a finite number"}
             for parameter in self.of("path", "query")
             if not all(map(_is_finite, _each(values.get(parameter.name))))
         ]
@@ -209,15 +212,15 @@ def _is_finite(value: Any) -> bool:
 
 
 def path_form(path: str) -> str:
-    """Return what a path matches, whatever its parameters are called."""
+    """Return a regular expression for a path, the same whatever its parameters are called."""
     form = re.sub(r"{\w+:path}", ".*", path)
     return re.sub(r"{\w+(:\w+)?}", "[^/]+", form)
 
 
 def check_json(body: bytes) -> Any:
-    """Return what a body says; raise a Problem if it is not JSON that everybody can read."""
+    """Decode a body. Raises a Problem if it is not JSON or is nested too deeply."""
     if is_too_deep(body):
-        detail = f"It has lists and objects in each other more than {DEPTH_MAX} deep."
+        detail = f"Its lists and objects are nested more than {DEPTH_MAX} levels deep."
         raise Problem.of("malformed-request", detail)
     try:
         return msgspec.json.decode(body)
@@ -231,7 +234,10 @@ def _parameter(parameter: inspect.Parameter, kind: Any, in_path: set[str], what:
         parameter.VAR_KEYWORD,
         parameter.POSITIONAL_ONLY,
     ):
-        msg = f"{what} has the parameter {parameter}, which no request can give by name."
+        msg = (
+            f"{what} has the parameter {parameter}, which a request cannot pass by name. Use plain "
+            "named parameters."
+        )
         raise ConfigError(msg)
     mark = _mark_of(parameter, kind)
     is_marked = mark is not None and parameter.default in (mark, _NOTHING)
@@ -243,7 +249,7 @@ def _parameter(parameter: inspect.Parameter, kind: Any, in_path: set[str], what:
         name=parameter.name,
         source=source,
         kind=kind,
-        # Whether there is one is all that counts: it is filled in when the function is called.
+        # Only its presence counts. `_filled` calls `makes` when the function runs.
         default=parameter.default if not is_marked else _NOTHING if makes is None else None,
         makes=makes,
         alias=getattr(mark, "alias", None) or parameter.name,
@@ -263,7 +269,7 @@ def _source(
     if plain is Owner:
         return "owner"
     if getattr(plain, "__module__", "").startswith(("fastapi.", "starlette.")):
-        # FastAPI would fill it in: the request, the response, tasks to run after it.
+        # FastAPI would pass in its Request, Response or BackgroundTasks.
         raise _not_in_a_worker(parameter, plain.__name__, what)
     if mark is not None:
         return _source_of_mark(parameter, mark, what)
@@ -288,7 +294,7 @@ def _not_in_a_worker(parameter: inspect.Parameter, declared: str, what: str) -> 
 
 
 def _mark_of(parameter: inspect.Parameter, kind: Any) -> Any:
-    """Return what FastAPI would read beside the type, if there is something."""
+    """Return FastAPI's marker in the annotation or the default, or None."""
     marks = [
         *(get_args(kind)[1:] if get_origin(kind) is typing.Annotated else ()),
         parameter.default,
@@ -297,7 +303,7 @@ def _mark_of(parameter: inspect.Parameter, kind: Any) -> Any:
 
 
 def _maker(mark: Any) -> Callable[[], Any] | None:
-    """Return what gives the default that stands in a mark; None if there is none."""
+    """Return a function that returns the default in a marker; None if it has no default."""
     made: Callable[[], Any] | None = getattr(mark, "default_factory", None)
     default = getattr(mark, "default", ...)
     if made is not None or default is ... or type(default).__name__ == "PydanticUndefinedType":
@@ -306,7 +312,7 @@ def _maker(mark: Any) -> Callable[[], Any] | None:
 
 
 def _check_word(parameter: inspect.Parameter, kind: Any, what: str) -> None:
-    """Raise ConfigError for a type that no worker could read from a word of the URL."""
+    """Raise ConfigError for a type that cannot be decoded from text in the URL."""
     several = [member for member in _members(kind) if get_origin(member) in _SEVERAL]
     words = [word for member in several for word in get_args(member) if word is not ...]
     words += [member for member in _members(kind) if member not in several]
@@ -329,7 +335,7 @@ def _kept(parameter: Parameter) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type without what is said beside it, and not by another name."""
+    """Return a type without Annotated, NewType and alias."""
     while True:
         if get_origin(kind) is typing.Annotated:
             kind = get_args(kind)[0]
@@ -340,12 +346,12 @@ def _plain(kind: Any) -> Any:
 
 
 def _value_of(alias: Any) -> Any:
-    """Return what an alias of Python 3.12 stands for; None for anything else."""
+    """Return the type behind a `type` alias of Python 3.12; None for anything else."""
     return alias.__value__ if type(alias).__name__ == "TypeAliasType" else None
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    """Return the types that a value may have."""
+    """Return the members of a union; other types alone."""
     kind = _plain(kind)
     if get_origin(kind) in (typing.Union, types.UnionType):
         return tuple(member for part in get_args(kind) for member in _members(part))
@@ -353,7 +359,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _is_complex(kind: Any) -> bool:
-    """Return whether a value of this type comes as a body, and not as a word in the URL."""
+    """Return whether a value of this type comes in the body, and not as text in the URL."""
     kind = get_origin(kind) or kind
     if kind is Any or not isinstance(kind, type):
         return kind is Any
@@ -369,7 +375,7 @@ def _hints(fn: Callable[..., Any], what: str) -> dict[str, Any]:
         return typing.get_type_hints(fn, include_extras=True)
     except NameError as error:
         msg = (
-            f"the annotations of {what} name something that is not there: {error}. "
-            "Import it at the top of the module, not only for type checkers."
+            f"the annotations of {what} use a name that does not exist: {error}. "
+            "Import it at the top of the module, not only under TYPE_CHECKING."
         )
         raise ConfigError(msg) from error

@@ -1,4 +1,4 @@
-"""What a route answers with, free of any framework, and how errors become problems."""
+"""Responses of the routes, free of any framework, and how errors become problems."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["JSON", "ResponseData", "problem_response", "respond"]
 
 JSON = "application/json"
 
-_DAMAGED: Final = "What the store holds of it is damaged. Submit it again if you still need it."
-_FULL: Final = "Nothing was stored. Retry later: room is freed as old jobs are removed."
+_DAMAGED: Final = "Its data in the store is damaged. Submit it again if you still need it."
+_FULL: Final = "Nothing was stored. Retry later: the store frees room as it removes old jobs."
 # A full store gets room when retentions run out or an operator acts, so in minutes, not seconds.
 _FULL_RETRY_AFTER: Final = "30"
 _UNAVAILABLE_RETRY_AFTER: Final = "1"
@@ -33,7 +33,7 @@ class ResponseData(Struct, frozen=True, kw_only=True):
 
 
 def problem_response(problem: Problem, responses: Responses) -> ResponseData:
-    """Return a problem as a response that no cache keeps."""
+    """Return the response for a problem, with a header that keeps caches from storing it."""
     return ResponseData(
         status=problem.status,
         headers={**problem.headers, "Cache-Control": "no-store"},

@@ -1,4 +1,8 @@
-"""`AsyncRouter`: slow handlers as durable jobs, each with a resource of its own."""
+"""`AsyncRouter`: HTTP endpoints whose handlers run as durable jobs, each with its own URL.
+
+Users declare handlers here. `Routes` serves the requests; `fastapi` and `starlette` adapt it to the
+frameworks, which are imported when `.router` or `.asgi` is first used.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ __all__ = ["AsyncRouter"]
 
 log = logging.getLogger("tenure")
 
-# A client waits for the answer: an error of some seconds is passed over, a longer one is told.
+# A client waits for the result: retries bridge an outage of seconds, a longer one is reported.
 _BACKOFF: Final = Backoff(max_attempts=5)
 # The names of the routers on each app.
 _TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
@@ -51,21 +55,21 @@ _PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
 
 
 def _check_kinds(app: object, owner: object) -> None:
-    """Raise ConfigError for what was given in the place of something else."""
+    """Raise ConfigError for an app or owner of the wrong type."""
     if not isinstance(app, Tenure):
         msg = (
-            f"AsyncRouter is given the Tenure app that stores the jobs, not a "
+            f"AsyncRouter needs the Tenure app that stores the jobs, not a "
             f"{type(app).__qualname__}."
         )
         raise ConfigError(msg)
     if owner is not None and not callable(owner):
-        msg = f"owner= is a function that says who asks, not {owner!r}."
+        msg = f"owner= must be a function that returns the caller's id, not {owner!r}."
         raise ConfigError(msg)
 
 
 @contextmanager
 def _needed(package: str, extra: str) -> Iterator[None]:
-    """Say how to install a framework that is missing."""
+    """Turn an import error of a framework into one that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -86,24 +90,24 @@ class AsyncRouter:
         api.include_router(reports.router)                     # FastAPI
         Starlette(routes=[*reports.asgi.routes])               # Starlette
 
-    `POST /reports` checks the request, stores a job and answers 202 with its address; the job is at
-    `/reports/jobs/{id}`, with `/result`, `/events` and DELETE to cancel it, and `/reports/jobs`
-    lists those of whoever asks.
+    `POST /reports` checks the request, stores a job and answers 202 with the URL of the job. The
+    job is at `/reports/jobs/{id}`, with `/result`, `/events` and DELETE to cancel it.
+    `/reports/jobs` lists the jobs of the caller.
 
     Args:
-        app: where the jobs are stored. It need not be open, nor have a worker here.
-        prefix: the path under which all of it is.
-        owner: who asks, as text that stays the same: a dependency of FastAPI's, or a function of
-            the request. It runs on every route, and whoever it lets in sees their own jobs only.
-            Without it everybody sees every job whose id they know, and the list of all of them.
-        name: keeps the jobs of several routers apart; the prefix by default. Jobs are not found
-            any more after it has changed.
-        dependencies: of FastAPI's, for every route.
-        max_wait: the longest that `Prefer: wait` is heeded.
-        headers: which headers a handler gets that asks for `Headers`; no others are kept.
+        app: the app that stores the jobs. It need not be open, nor have a worker in this process.
+        prefix: the path above all routes.
+        owner: returns the id of the caller: a FastAPI dependency, or a function of the request. It
+            runs on every route, and callers see their own jobs only. Without it every caller sees
+            all jobs, and can list them.
+        name: keeps the jobs of several routers apart; the prefix by default. After a change the
+            routes no longer find older jobs.
+        dependencies: FastAPI dependencies for every route.
+        max_wait: the longest wait that `Prefer: wait` can request.
+        headers: the headers that jobs store for handlers with a `Headers` parameter.
         body_limit: the largest body, in bytes or as "1MB".
-        limits: how much is let in.
-        responses: how jobs and problems look, if not as usual.
+        limits: limits on the number of jobs.
+        responses: functions that replace the JSON of jobs and problems.
     """
 
     def __init__(
@@ -132,8 +136,8 @@ class AsyncRouter:
         own = check_name(name or prefix or "/", "name")
         if own in _TAKEN.setdefault(app, set()):
             msg = (
-                f"there is an AsyncRouter named {own!r} on this app already, and each would show "
-                "the jobs of the other. Give this one another prefix, or a name=."
+                f"this app already has an AsyncRouter named {own!r}, and each would show the jobs "
+                "of the other. Give this one another prefix, or a name=."
             )
             raise ConfigError(msg)
         _TAKEN[app].add(own)
@@ -152,11 +156,11 @@ class AsyncRouter:
     def endpoints(self) -> tuple[Endpoint, ...]:
         return tuple(self.operations.endpoints.values())
 
-    if not TYPE_CHECKING:  # or every name would be right for type checkers
+    if not TYPE_CHECKING:  # type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Say what to write instead of `api.include_router(reports)`."""
-            if hasattr(type(self), name):  # a property has failed: let its own error be seen
+            """Explain what to write in place of `api.include_router(reports)`."""
+            if hasattr(type(self), name):  # a property has failed: raise its own error
                 return object.__getattribute__(self, name)
             msg = (
                 f"an AsyncRouter has no attribute {name!r}. With FastAPI write "
@@ -206,29 +210,30 @@ class AsyncRouter:
     ) -> HandlerDecorator:
         """Declare a handler that runs as a job.
 
-        Its parameters are the body (one model, or any other type that is not a single value), those
-        of the path, those of the query, `Headers`, the `Owner` and the `JobContext`.
+        The handler may take the body (one model, or any other type that is not a single value),
+        path and query parameters, `Headers`, the `Owner` and the `JobContext`.
 
         Args:
             method: POST, PUT, PATCH or DELETE.
-            path: below the prefix, such as "/{year}".
-            max_wait: the longest that `Prefer: wait` is heeded; the router's by default.
-            idempotency: whether an `Idempotency-Key` is heeded ("optional"), must be there
+            path: the path below the prefix, such as "/{year}".
+            max_wait: the longest wait that `Prefer: wait` can request; the router's by default.
+            idempotency: whether an `Idempotency-Key` is used if sent ("optional"), must be sent
                 ("required") or is ignored ("off").
             body_limit: the largest body; the router's by default.
-            headers: which headers are kept for the handler; the router's by default.
-            media_type: of the result, if it is not JSON: the handler returns text or bytes then.
-            limits: how much is let in; the router's by default.
-            before_enqueue: looks at each `Submission` of a new job, and may raise a `Problem` to
-                refuse it.
+            headers: the headers that jobs store for the handler; the router's by default.
+            media_type: the media type of a result that is not JSON. The handler returns str or
+                bytes then.
+            limits: limits on the number of jobs; the router's by default.
+            before_enqueue: gets each `Submission` of a new job, and may raise a `Problem` to
+                reject it.
             name: the name of the task; the function's own by default.
-            queue: which workers see its jobs.
-            timeout: the longest an attempt may take.
-            retry: how often a failed job is tried again, or a `Backoff`; by default 4 times within
+            queue: the queue of its jobs.
+            timeout: the longest time that an attempt may take.
+            retry: how often a failed job is retried, or a `Backoff`; by default 4 times within
                 15 s, because a client waits. 0 or None: never.
             priority: 0 to 9; 0 is served first.
-            retention: how long finished jobs are kept, as in `app.task`; those with an
-                `Idempotency-Key` for a day at least.
+            retention: how long finished jobs are kept, as in `app.task`. Jobs with an
+                `Idempotency-Key` are kept for a day at least.
             executor: where a plain function runs, as in `app.task`.
         """
         check = entry(
@@ -247,7 +252,7 @@ class AsyncRouter:
             what = f"the handler {getattr(fn, '__name__', fn)!r} of {method} {self.prefix}{path}"
             parameters = Parameters(fn, path, what)
             if parameters.of("owner") and self.owner is None:
-                msg = f"{what} takes its Owner, but the AsyncRouter has no owner= to say who it is."
+                msg = f"{what} has an Owner parameter, but the AsyncRouter has no owner=. Add one."
                 raise ConfigError(msg)
             if media_type != JSON and parameters.returns not in (str, bytes):
                 msg = f"{what} has media_type={media_type!r}, so it must return str or bytes."
@@ -277,20 +282,23 @@ class AsyncRouter:
     def _check_path(self, method: str, path: str) -> None:
         if callable(path):
             verb = method.lower()
-            msg = f"a handler is declared with a path: @router.{verb}(''), not @router.{verb}."
+            msg = f"the decorator needs parentheses: @router.{verb}(''), not @router.{verb}."
             raise ConfigError(msg)
         if not _PATH.fullmatch(path):
             msg = f"path must begin with '/' and not end with it, or be empty, not {path!r}."
             raise ConfigError(msg)
         if self._is_built:
-            msg = f"{method} {path!r} comes too late: declare it before .router or .asgi is used."
+            msg = (
+                f"{method} {path!r} is declared too late. Declare every handler before .router or "
+                ".asgi is used."
+            )
             raise ConfigError(msg)
         form = path_form(path)
         if any(
             (endpoint.method, path_form(endpoint.path)) == (method, form)
             for endpoint in self.endpoints
         ):
-            msg = f"there is a handler for {method} {self.prefix}{path} already."
+            msg = f"{method} {self.prefix}{path} already has a handler. Choose another path."
             raise ConfigError(msg)
         if path.startswith("/jobs/") or any(re.fullmatch(form, job_path) for job_path in _OURS):
             msg = (
@@ -303,7 +311,7 @@ class AsyncRouter:
     def router(self) -> APIRouter:
         """All routes, for FastAPI's `include_router`."""
         with _needed("fastapi", "fastapi"):
-            # Only who asks needs FastAPI.
+            # Imported here, because services without FastAPI use the package as well.
             from tenure.http.server.fastapi import make_router  # noqa: PLC0415 - see above
 
         self._build()
@@ -311,7 +319,7 @@ class AsyncRouter:
 
     @cached_property
     def asgi(self) -> Starlette:
-        """All routes as an ASGI application, for Starlette's `Mount` or to be served as it is."""
+        """All routes as an ASGI application, to mount in Starlette or to serve directly."""
         with _needed("starlette", "http"):
             from tenure.http.server.starlette import make_asgi  # noqa: PLC0415 - as for FastAPI
 
@@ -322,7 +330,7 @@ class AsyncRouter:
         self._is_built = True
         if self.owner is None:
             log.warning(
-                "the jobs under %s have no owner: whoever reaches these routes sees, lists and "
-                "cancels all of them. Give AsyncRouter an owner= if that is not what you want",
+                "the jobs under %s have no owner: every caller can see, list and cancel all of "
+                "them. Pass owner= to AsyncRouter to restrict callers to their own jobs",
                 self.prefix or "/",
             )

@@ -1,4 +1,9 @@
-"""What the routes of one router do, whichever framework asks."""
+"""The routes of one router, free of any framework: submit, status, result, events, cancel, list.
+
+Each method takes a `RequestData` and the name of the owner, and returns a `ResponseData` or raises
+a Problem. A job carries a tag of its router and owner. Routes find jobs with that tag only, so a
+job of another owner looks like one that does not exist.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization,
 
 
 class Routes:
-    """Submit, status, result, events, cancel and list: for one router, and one owner at a time."""
+    """The routes of one router. Each call acts for one owner."""
 
     def __init__(self, name: str, lending: Lending, responses: Responses, max_wait: float) -> None:
         self._name = name
@@ -43,10 +48,10 @@ class Routes:
         self._responses = responses
         self._max_wait = max_wait
         self.endpoints: dict[str, Endpoint] = {}
-        """By the name of their task."""
+        """The endpoints by the name of their task."""
 
     def _tag(self, owner: str) -> str:
-        """Return what marks the jobs of an owner here; it gives nothing away about them."""
+        """Return the tag of an owner's jobs: a hash, so the store does not reveal the owner."""
         named = msgspec.json.encode((self._name, owner))
         return f"http:{sha256(named).hexdigest()[:40]}"
 
@@ -75,7 +80,7 @@ class Routes:
         wait = min(wait_preference(request.headers), endpoint.entry.max_wait)
         record = job.record
         if wait > 0:
-            # Whatever happens meanwhile: the job is stored, and the client has to learn where.
+            # The job is stored, so the client must get its URL even if waiting for it fails.
             with suppress(Problem, StoreError):
                 record = await self._finished(services, record, wait)
             if record.state == "succeeded" and failure(record) is None:
@@ -121,7 +126,7 @@ class Routes:
         seen, applied = known_entity_tags(request.headers), {}
         wait = min(wait_preference(request.headers), self._max_wait)
         if wait > 0:
-            # Until it has changed for who knows a revision, else until it has finished.
+            # A client that sends a revision waits for the next one, others for the end of the job.
             record = await self._finished(services, record, wait, seen=seen)
             applied = {"Preference-Applied": f"wait={wait:g}"}
         tag = _entity_tag(record)
@@ -174,7 +179,8 @@ class Routes:
         services, record = await self._find(owner, id_)
         after = last_event_id(request.headers)
         if record.state in FINISHED and after >= record.revision:
-            # Who has seen the end and comes back is told to stop: a browser takes 204 for that.
+            # The client has seen the last event. 204 keeps a browser's EventSource from
+            # reconnecting.
             return ResponseData(status=204, headers=dict(_PRIVATE))
         return ResponseData(
             status=200,
@@ -199,7 +205,7 @@ class Routes:
         if not (_FEW.fullmatch(limit) and 1 <= int(limit) <= PAGE_MAX):
             errors.append({"parameter": "limit", "detail": f"from 1 to {PAGE_MAX}"})
         if cursor is not None and not is_job_id(cursor):
-            errors.append({"parameter": "cursor", "detail": "pass on that of the page before"})
+            errors.append({"parameter": "cursor", "detail": "use the cursor of the previous page"})
         if errors:
             raise Problem.of("invalid-request", errors=errors)
         services = await self._lending.services()
@@ -218,7 +224,7 @@ class Routes:
     # What they share.
 
     async def _find(self, owner: str, id_: str) -> tuple[Services, JobRecord]:
-        """Return a job of this owner and router; what is somebody else's is not there."""
+        """Return a job of this owner. Raises "not-found" for other jobs, also if they exist."""
         if not is_job_id(id_):
             raise Problem.of("not-found")
         services = await self._lending.services()
@@ -236,9 +242,10 @@ class Routes:
         return self._responses.write_job(JobResource.of(record, request.base, inline=inline))
 
     def _result(self, record: JobRecord) -> tuple[bytes, str]:
-        """Return a result as it goes to the client, and what it is: JSON as it is stored, or not.
+        """Return a result as the client gets it, and its media type.
 
-        A job may be older than the media type of its endpoint.
+        It is sent as JSON if it cannot be decoded for the media type of its endpoint: the job may
+        be older than that declaration.
         """
         stored = read_stored(record.result or b"null")
         sent, endpoint = bytes(stored.sent), self.endpoints.get(record.task)
@@ -252,9 +259,9 @@ class Routes:
     async def _finished(
         self, services: Services, record: JobRecord, wait: float, seen: Collection[str] = ()
     ) -> JobRecord:
-        """Return the job once it has finished, or has a revision not in `known`, if that has any.
+        """Return the job once it has finished, or as it is after `wait` seconds.
 
-        Returns it as it is after `wait` seconds.
+        If `seen` contains revisions, any other revision ends the wait as well.
         """
 
         def is_enough(record: JobRecord) -> bool:
@@ -268,7 +275,7 @@ class Routes:
             raise Problem.of("not-found") from None
 
     def _look_again(self, services: Services, record: JobRecord) -> dict[str, str]:
-        """Return when to look again, and learn from what has finished."""
+        """Return a `Retry-After` header for an unfinished job; count the time of a finished one."""
         endpoint = self.endpoints.get(record.task)
         if record.state in FINISHED:
             if endpoint is not None:

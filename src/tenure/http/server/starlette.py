@@ -1,4 +1,4 @@
-"""The routes as a Starlette application."""
+"""The routes as a Starlette application, which validates by msgspec in place of FastAPI."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_asgi(router: ServedRouter) -> Starlette:
     """Return an application with all routes of a router."""
     if router.dependencies:
         msg = (
-            "dependencies= are FastAPI's, and .asgi would serve its routes without them. Use "
+            "dependencies= need FastAPI, and .asgi would serve its routes without them. Use "
             ".router with FastAPI, or put middleware around .asgi."
         )
         raise ConfigError(msg)
@@ -68,7 +68,7 @@ def make_asgi(router: ServedRouter) -> Starlette:
 
 
 class _Route(Route):
-    """Says which methods its path takes, not only which it takes itself."""
+    """A route whose 405 response lists the methods of all routes with this path."""
 
     def __init__(
         self, prefix: str, below: str, serve: _Serve, method: str, methods: Methods
@@ -85,7 +85,7 @@ class _Route(Route):
 
 
 class _Served:
-    """The routes in the form that Starlette calls them."""
+    """The route functions that Starlette calls."""
 
     def __init__(self, router: ServedRouter) -> None:
         self._router = router
@@ -105,7 +105,7 @@ class _Served:
         return owner_name(await owner if inspect.isawaitable(owner) else owner)
 
     def _request_data(self, request: Request) -> RequestData:
-        if request.scope["path"].endswith("\n"):  # a route also matches what has that behind it
+        if request.scope["path"].endswith("\n"):  # Starlette's routes match this as well
             raise Problem.of("not-found")
         base = quote(f"{request.scope.get('root_path', '')}{self._router.prefix}")
         return RequestData(headers=headers_of(request), base=base, query=dict(request.query_params))
@@ -148,7 +148,7 @@ class _Served:
         return await self._answer(request, ask)
 
     async def nothing(self, request: Request) -> Response:
-        """Answer what is no job's address as if it were an unknown one's."""
+        """Answer a path that cannot be a job's with 404, as for an unknown job."""
 
         async def ask() -> Any:
             await self._owner(request)
@@ -158,12 +158,12 @@ class _Served:
 
 
 def _reader_of_owners(owner: Callable[..., Any] | None) -> Callable[[Request], Any] | None:
-    """Return a function of the request; raise ConfigError for what only FastAPI could call."""
+    """Return the owner function of a request. Raises ConfigError if only FastAPI could call it."""
     if owner is None:
         return None
     try:
         takes = list(inspect.signature(owner, eval_str=True).parameters.values())
-    except (NameError, ValueError, TypeError):  # it cannot be looked at
+    except (NameError, ValueError, TypeError):  # it has no readable signature
         return owner
     if not takes:
         return lambda _: owner()
@@ -178,8 +178,8 @@ def _reader_of_owners(owner: Callable[..., Any] | None) -> Callable[[Request], A
     )
     if needs_more or not takes_requests:
         msg = (
-            f"owner= takes {', '.join(map(str, takes))}, which FastAPI would fill in. With .asgi "
-            "it is called with the request alone: def owner(request: Request) -> str."
+            f"owner= takes {', '.join(map(str, takes))}, which only FastAPI can pass. With .asgi "
+            "it gets the request alone: def owner(request: Request) -> str."
         )
         raise ConfigError(msg)
     return owner

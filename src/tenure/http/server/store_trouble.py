@@ -23,7 +23,7 @@ _LENGTH_MAX: Final = 500
 
 
 class RateLimitedWarning:
-    """One warning that is logged every 30 s at most, with the number of those left out."""
+    """A warning that is logged at most every 30 s, with the number of errors in between."""
 
     def __init__(self, text: str, clock: Clock) -> None:
         self._text = text

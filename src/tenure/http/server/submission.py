@@ -1,4 +1,8 @@
-"""Submitting: a request becomes a durable job before anybody is told so."""
+"""Turns a request into a durable job. The client gets a 202 only after the store has the job.
+
+An idempotency key becomes a unique key of the job, with a digest of the arguments: a repeated
+request gets the same job, and a different request under the same key is rejected.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +34,10 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def _every_digit(text: str) -> Decimal | float:
-    """Return a number as it was sent, which a double may not hold; but 1.50 is 1.5."""
+    """Return a number with all digits, which a float may not hold. 1.50 and 1.5 are equal."""
     try:
         return Decimal(text).normalize(_EXACT)
-    except ArithmeticError:  # its exponent is beyond all that a handler could be given
+    except ArithmeticError:  # its exponent exceeds what any handler could receive
         return float(text)
 
 
@@ -42,7 +46,7 @@ _SAME = msgspec.json.Encoder(decimal_format="number", order="sorted")
 
 
 def check_body(endpoint: Endpoint, headers: Headers, body: bytes) -> None:
-    """Raise a Problem for a body that is no JSON, or is not called so."""
+    """Raise a Problem for a body that is not JSON, or has another Content-Type."""
     if endpoint.parameters.body is None or not body:
         return
     kind = headers.get("content-type", "").split(";")[0].strip().lower()
@@ -64,9 +68,9 @@ async def submit(
     body: bytes,
     request: RequestData,
 ) -> Job[Any]:
-    """Store the job of a request and return it; the same one for the same idempotency key.
+    """Store the job of a request and return it. The same idempotency key returns the same job.
 
-    `values` are those of path and query, which have been parsed; the body has been looked at.
+    `values` are the converted path and query parameters. The caller has checked the body.
     """
     entry, headers = endpoint.entry, request.headers
     kept = {name: headers[name] for name in entry.headers if name in headers}
@@ -107,12 +111,12 @@ async def _store(
     try:
         job: Job[Any] = await services.jobs.enqueue(JobRequest(new))
     except UniqueMismatch:
-        detail = "Its path, its query or its body was another one. Use a new key."
+        detail = "Its path, query or body was different. Use a new key."
         raise Problem.of("idempotency-key-reused", detail) from None
     if not job.is_new and not job.record.created:
         with suppress(JobNotFound):
-            await services.jobs.record(job.id)  # raises JobUnreadable if that is why
-        raise Problem.of("expired", "Use a new key to have it done again.")
+            await services.jobs.record(job.id)  # raises JobUnreadable if the record is damaged
+        raise Problem.of("expired", "Use a new key to run it again.")
     return job
 
 
@@ -126,17 +130,17 @@ def _payload(
     try:
         return endpoint.parameters.payload(values, body, headers, owner)
     except ValueError as error:
-        # What was not too deep alone may be so as an argument.
+        # The payload nests the body one level deeper, which may exceed the limit.
         raise Problem.of("malformed-request", f"It has {error}.") from None
 
 
 async def _is_replay(services: Services, mark: str | None) -> bool:
-    """Return whether there is a job of this key already: it was let in, and counts as that."""
+    """Return whether this key has a job already, which passed the limits and hooks then."""
     return mark is not None and bool((await services.store.jobs.find(tag=mark, limit=1)).jobs)
 
 
 def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
-    """Return what the worker will read; raise a Problem if that would not work there."""
+    """Decode the payload as the worker will. Raises a Problem if it does not fit the handler."""
     try:
         return endpoint.stored.arguments(payload)
     except ArgumentsError as error:
@@ -145,7 +149,7 @@ def _arguments(endpoint: Endpoint, payload: bytes) -> dict[str, Any]:
 
 
 def _located(endpoint: Endpoint, where: tuple[str | int, ...], message: str) -> dict[str, str]:
-    """Return what is wrong, and where in the request."""
+    """Return an error with its place in the request: a JSON pointer or a parameter."""
     name, *path = where or ("",)
     body = endpoint.parameters.body
     if body is not None and name == body.name:
@@ -162,24 +166,24 @@ def _key(endpoint: Endpoint, headers: Headers) -> str | None:
         return None
     key = idempotency_key(headers)
     if key is None and endpoint.entry.idempotency == "required":
-        detail = "Send one that is new for each job, such as a UUID, and the same when you retry."
+        detail = "Send a new key for each job, such as a UUID, and the same key in every retry."
         raise Problem.of("idempotency-key-missing", detail)
     return key
 
 
 def _scoped(tag: str, endpoint: Endpoint, around: Mapping[str, str], key: str) -> str:
-    """Return the key in the words of the store: one for each owner, method and route."""
+    """Return the unique key in the store: it includes the owner, the method and the route."""
     named = msgspec.json.encode((tag, endpoint.method, endpoint.path, key, around))
     return f"http:{sha256(named).hexdigest()}"
 
 
 def _fingerprint(payload: bytes) -> str:
-    """Return what is the same for the same request, however its JSON was laid out."""
+    """Return a hash that is equal for equal requests, whatever the layout of their JSON."""
     return sha256(_SAME.encode(_PLAIN.decode(payload))).hexdigest()
 
 
 async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: str) -> None:
-    """Raise a Problem if there is too much already, by one bounded look at each."""
+    """Raise a Problem if a limit is reached. Each limit costs one bounded query."""
     store, pace = services.store, endpoint.pace
     if limits.waiting is not None:
         queue = endpoint.task.options.queue
@@ -193,6 +197,6 @@ async def _admit(services: Services, endpoint: Endpoint, limits: Limits, tag: st
     if running and count.unfinished >= running:
         raise Problem.of("too-many-jobs", headers={"Retry-After": str(pace.usual)})
     if recent and count.recent >= recent:
-        # When the oldest of those that count is a minute old.
+        # Until the oldest counted job is a minute old.
         soonest = int(_MINUTE - count.oldest) + 1
         raise Problem.of("too-many-requests", headers={"Retry-After": str(soonest)})

@@ -1,4 +1,8 @@
-"""One attempt of a job: run the handler, and say in one value how it ended."""
+"""One attempt of a job: runs the handler, and returns how it ended as one value.
+
+From the outside in: time-out, pacing (jitter and retries of timers), middleware, then the handler
+on the loop, in a thread or in a child process. `Slots` starts attempts and settles them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ __all__ = ["STUCK_AFTER", "AttemptRunner", "ends_more_than_the_attempt"]
 log = logging.getLogger("tenure")
 
 STUCK_AFTER: Final = 1.0
-"""A function that goes on for so many seconds after its time-out is reported."""
+"""A handler that still runs this many seconds after its time-out is reported as stuck."""
 
 
 class AttemptRunner:
@@ -62,9 +66,9 @@ class AttemptRunner:
     async def run(
         self, handler: Handler, record: JobRecord, context: RunningJob
     ) -> Settlement | None:
-        """Run the handler and return how it ended; None if it has settled itself.
+        """Run the handler and return how it ended; None if its own transaction has settled it.
 
-        Raises CancelledError if it stopped because it was told to; the caller knows why.
+        Raises CancelledError if it was asked to stop; `context.stop_reason` says why.
         """
         began = self._clock.boot()
         history = partial(self._endings.history, record, "succeeded", began)
@@ -93,12 +97,12 @@ class AttemptRunner:
             written = handler.signature.encode_result(result)
             result = Returned(*store_result(written, self._result_limit))
         # The handler has returned, so its effects have happened: the job has succeeded.
-        if result.problem and handler.pacing is None:  # nobody asks a timer what it returned
+        if result.problem and handler.pacing is None:  # timers have no callers for a result
             self._events.emit(ResultNotStored(record.task, record.id, result.problem), record)
         return succeeded(record, result=result.stored, history=history())
 
     async def _with_timeout(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
-        """Run it with all that is around it, until its time-out."""
+        """Run the handler with its pacing and middleware, up to its time-out."""
         work = self._with_pacing(handler, record, context)
         if record.timeout is None:
             return await work
@@ -107,7 +111,7 @@ class AttemptRunner:
         return await self._stop_at_timeout(work, record, context, record.timeout)
 
     async def _with_pacing(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
-        """Run it when its time has come; some kinds again and again, within the same attempt."""
+        """Wait for the jitter and run the handler. Retries as its pacing says, in one attempt."""
         pacing = handler.pacing
         if pacing is None:
             return await self._with_middleware(handler, record, context)
@@ -128,7 +132,10 @@ class AttemptRunner:
                 context.tries += 1
 
     async def _pause(self, seconds: float, context: RunningJob) -> None:
-        """Wait; an attempt that cannot be cancelled, because it runs in a thread, ends here too."""
+        """Wait, or raise CancelledError if the attempt is asked to stop meanwhile.
+
+        A synchronous handler runs in a thread, which no cancellation reaches. Hence the check.
+        """
         if seconds > 0:
             await self._clock.wait(context.stopped, seconds)
         context.check()
@@ -136,7 +143,7 @@ class AttemptRunner:
     async def _with_middleware(
         self, handler: Handler, record: JobRecord, context: RunningJob
     ) -> Any:
-        """Call the handler inside of everything that the user wants around attempts."""
+        """Call the handler inside the user's middleware."""
         if not self._around:
             return await self._call(handler, record, context)
         async with AsyncExitStack() as stack:
@@ -150,7 +157,7 @@ class AttemptRunner:
 
     async def _call(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
         if len(record.payload) > self._payload_limit:
-            # Before anybody reads it: who writes to the store keeps to no limit of ours.
+            # Checked before decoding: other programs that write to the store know no limit.
             size, limit = len(record.payload), self._payload_limit
             problem = f"they take {size:,} bytes, and in this worker payload_limit allows {limit:,}"
             raise Unreadable(record.task, problem)
@@ -162,16 +169,16 @@ class AttemptRunner:
             raise Unreadable(error.task, error.problem) from None
         if handler.is_async:
             return awaited(await handler.function(*args, **kwargs))
-        context.check()  # its time may be over before it has begun
+        context.check()  # the middleware may have used up the time
         return awaited(await self.threads.run(partial(handler.function, *args, **kwargs)))
 
     async def _call_in_process(
         self, handler: Handler, record: JobRecord, context: RunningJob
     ) -> Any:
-        """Call the handler in a child process; the time that the child takes to start is free.
+        """Call the handler in a child process. The start of the child does not count as run time.
 
-        Else an import that takes longer than the time-out would fail every attempt: each one would
-        kill the child that the next one needs.
+        If it did, an import that takes longer than the time-out would fail every attempt: each
+        attempt would kill the child that the next one needs.
         """
         limit = context.time_limit
         if limit is not None:
@@ -187,7 +194,7 @@ class AttemptRunner:
     async def _cancel_at_timeout(
         self, work: Coroutine[Any, Any, Any], context: RunningJob, timeout: float
     ) -> Any:
-        """Wait for what can be cancelled, until its time-out."""
+        """Run a cancellable handler, and cancel it at its time-out."""
         limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
         context.time_limit = alarm = TimeLimit(
             self._clock, timeout, lambda: limit.reschedule(loop.time()), context.on_deadline
@@ -205,7 +212,7 @@ class AttemptRunner:
     async def _stop_at_timeout(
         self, work: Coroutine[Any, Any, Any], record: JobRecord, context: RunningJob, timeout: float
     ) -> Any:
-        """Wait for what cannot be stopped, only asked to."""
+        """Run a handler in a thread, which can only be asked to stop at its time-out."""
         stuck = HandlerStuck(record.task, record.id, "timed out")
         tell = partial(self._events.emit, stuck, record)
         alarms = [
@@ -229,11 +236,11 @@ def _nothing() -> None:
 def ends_more_than_the_attempt(
     error: BaseException, handler: Handler, task: asyncio.Task[Any] | None
 ) -> bool:
-    """Whether it was not the handler that raised this: the user has pressed Ctrl-C, or Python
-    closes a task that will never go on, from outside of it.
+    """Whether the error comes from outside the handler: the user has pressed Ctrl-C, or Python
+    closes a task that will never continue.
     """
     if isinstance(error, KeyboardInterrupt):
-        return handler.is_async  # which only the main thread gets
+        return handler.is_async  # only the main thread gets Ctrl-C
     if isinstance(error, GeneratorExit):
         with suppress(RuntimeError):  # no loop runs any more
             return asyncio.current_task() is not task

@@ -94,8 +94,8 @@ class AttemptEndings:
         return endings.failed(record, reason=reason, error=error_kept, history=history)
 
     def failed_unreadably(self, record: JobRecord, error: BaseException) -> Settlement:
-        """Return the end of an attempt whose error raises when it is inspected."""
-        report = ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
+        """Return the end of an attempt whose error raises when it is formatted."""
+        report = ErrorReport(type(error).__qualname__, "it could not be formatted; see the log")
         return endings.failed(record, reason="error", error=msgspec.json.encode(report))
 
     def report_retry(self, record: JobRecord, report: ErrorReport, pause: float) -> None:

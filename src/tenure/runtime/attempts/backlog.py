@@ -1,6 +1,7 @@
-"""What a worker has claimed and not started: how much that may be, and for how long.
+"""Jobs that a worker has claimed and not started: how many it may claim, and how long they wait.
 
-Quick jobs are claimed ahead of free slots, so that none of these is idle while the store answers.
+Quick jobs are claimed ahead of free slots, so that no slot is idle during a round trip to the
+store.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from tenure.runtime.attempts.unlocked_runs import UnlockedRuns
 
 __all__ = ["Backlog"]
 
-# Jobs are claimed ahead of free slots only if they start within about this time.
+# Jobs are claimed ahead of free slots only if they can start within about this time.
 _AHEAD_SECONDS = 0.1
-# A claimed job that could not start within this time after all goes back to others.
+# A claimed job that has not started after this time is handed back for other workers.
 _WAIT_MAX = 1.0
-# Results pile up while the store is away; nothing more is claimed then.
+# Results queue up while the store does not answer. Beyond this number nothing is claimed.
 _UNSETTLED_MAX = 2000
 
 
 class Backlog:
-    """Jobs that wait here: for a slot, or to be alone in this process."""
+    """Claimed jobs that wait for a slot, or to run alone in this process."""
 
     def __init__(
         self,
@@ -49,14 +50,14 @@ class Backlog:
         self._runs: deque[tuple[JobRecord, float]] = deque()
         self._for_process: deque[tuple[JobRecord, float]] = deque()
         self.suspects: deque[JobRecord] = deque()
-        """Those that may kill their process. Nothing else starts while there is one."""
+        """Jobs that may kill their process. Nothing else starts while one waits."""
 
         self.runs_suspect = False
-        """Whether one of them runs, beside which nothing may start."""
+        """Whether a suspect runs. Nothing else may start beside it."""
 
     @property
     def wait_limit(self) -> float | None:
-        """How soon to look for those that have waited too long, if one waits for a slot."""
+        """How soon to call `hand_back_stale`; None if no job waits for a slot."""
         return _WAIT_MAX if self._ahead or self._runs or self._for_process else None
 
     @property
@@ -69,13 +70,13 @@ class Backlog:
         return [*(record for record, _ in waiting), *self.suspects]
 
     def capacity(self) -> int:
-        """Return how many more jobs could start soon."""
+        """Return how many more jobs to claim: free slots, and those that will be free soon."""
         if len(self._settler) > _UNSETTLED_MAX:
             return 0
         ahead = self._ahead_target()
         free = self._free
         if free <= 0 and len(self._ahead) > ahead // 2:
-            return 0  # a larger claim in a moment is cheaper than many small ones
+            return 0  # one larger claim later costs less than many small ones
         return max(0, min(BATCH_MAX, free + ahead - len(self._ahead)))
 
     def _ahead_target(self) -> int:
@@ -94,7 +95,7 @@ class Backlog:
 
     @property
     def running_timers(self) -> list[str]:
-        """The timers that have a run here, also one without the store."""
+        """The timers that have an unfinished run in this process, with or without a job."""
         return list(dict.fromkeys([*self._slots.timers, *self._unlocked.timers]))
 
     @property
@@ -102,7 +103,7 @@ class Backlog:
         return self.timer_concurrency - self._slots.runs - len(self._unlocked)
 
     def has_slot(self, record: JobRecord) -> bool:
-        """Whether a job or a run of a timer that was claimed just now may start."""
+        """Whether a job or run that was just claimed may start."""
         if self.suspects:
             return False
         if is_run(record):
@@ -111,7 +112,7 @@ class Backlog:
 
     @property
     def _free(self) -> int:
-        """How many jobs could start; those that have lent their slot come first."""
+        """How many jobs could start. Jobs that want a lent slot back come first."""
         return self._concurrency - self._slots.jobs - self._slots.returning
 
     def _has_process(self, record: JobRecord) -> bool:
@@ -126,7 +127,7 @@ class Backlog:
             self._ahead.append((record, now))
 
     def next_for_slot(self) -> JobRecord | None:
-        """Remove and return what may have a slot that has become free."""
+        """Remove and return the job that gets the next free slot, if there is one."""
         if self.suspects:
             return None
         if self._free > 0:
@@ -142,23 +143,23 @@ class Backlog:
         return None
 
     def hand_back_stale(self) -> None:
-        """Give back what was claimed ahead and cannot start soon after all."""
+        """Hand back jobs that were claimed ahead and have waited too long for a slot."""
         now = self._clock.boot()
         while self._ahead and now - self._ahead[0][1] >= _WAIT_MAX:
             self._settler.hand_back(self._ahead.popleft()[0])
-            # Jobs take longer than it seemed: nothing more is claimed ahead until one has ended.
+            # Jobs take longer than measured: claim nothing ahead until one has ended.
             self._slots.mean_seconds = None
         for waiting in (self._runs, self._for_process):
             while waiting and now - waiting[0][1] >= _WAIT_MAX:
                 self._settler.hand_back(waiting.popleft()[0])
 
     def hand_back(self) -> None:
-        """Give everything back to others."""
+        """Hand back all waiting jobs to other workers."""
         for record in self.take(self.ids):
             self._settler.hand_back(record)
 
     def take(self, ids: Collection[str]) -> list[JobRecord]:
-        """Remove and return those of these jobs that wait here."""
+        """Remove these jobs from the backlog; return the ones that were in it."""
         taken = [record for record in self._waiting if record.id in ids]
         self._ahead = deque(waiting for waiting in self._ahead if waiting[0].id not in ids)
         self._runs = deque(waiting for waiting in self._runs if waiting[0].id not in ids)
@@ -169,7 +170,7 @@ class Backlog:
         return taken
 
     def forget(self) -> None:
-        """Drop everything: it is somebody else's now."""
+        """Drop all waiting jobs: other replicas have recovered them."""
         self._ahead.clear()
         self._runs.clear()
         self._for_process.clear()

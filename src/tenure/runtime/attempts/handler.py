@@ -61,5 +61,5 @@ class Handler(Struct, frozen=True, kw_only=True):
 
     @property
     def is_cancellable(self) -> bool:
-        """Whether a worker can stop it. A thread can only be told to stop."""
+        """Whether a worker can stop it. A thread can only be asked to stop."""
         return self.is_async or self.executor == "process"

@@ -1,7 +1,7 @@
 """`current_job()` and the `JobContext` that handlers get: the public side of a running job.
 
-What the worker does with a running job is in `context`, apart from this, so that users see what is
-meant for them and nothing else.
+`RunningJob` has what the worker does with a running job. It is separate, so that users see only
+what is meant for them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def current_job() -> JobContext:
     try:
         running = current.get()
     except LookupError:
-        msg = "current_job() is for code that a worker runs as a job; here is none."
+        msg = "current_job() works only in code that a worker runs as a job, and no job runs here."
         raise ConfigError(msg) from None
     return context_of(running)
 
 
 def context_of(running: RunningJob) -> JobContext:
-    """Return what the handler of a running job gets, always the same object."""
+    """Return the `JobContext` of a running job, always the same object."""
     if running.shown is None:
         running.shown = JobContext(running)
     context: JobContext = running.shown
@@ -71,10 +71,10 @@ class JobContext(JobView):
         self._running.check()
 
     def progress(self, part: float, message: str = "") -> None:
-        """Show how far it is, from 0 to 1. Returns at once.
+        """Report progress from 0 to 1. Returns at once.
 
-        A courtesy: a newer one may replace it on the way. The last one is shown with the end of
-        the attempt, unless the store does not answer.
+        Delivery is best effort: a newer report may replace one that is not sent yet. The last
+        report is stored before the attempt ends, unless the store does not answer.
         """
         self._running.progress(part, message)
 
@@ -87,7 +87,7 @@ class JobContext(JobView):
         return self._running.checkpoint
 
     def save(self, value: Any) -> Awaitable[None]:
-        """Store a value for the next attempt, should this one be cut short.
+        """Store a value for the next attempt, in case this one does not finish.
 
         Await it in asynchronous code. Called in a handler's thread it returns when it is stored.
 
@@ -96,18 +96,18 @@ class JobContext(JobView):
         return self._running.save(value)
 
     def transaction(self, connection: object) -> JobTransaction:
-        """Do the last of this job's work: your writes and its success in one commit.
+        """Finish this job in a transaction: your writes and its success in one commit.
 
             async with current_job().transaction(connection) as done:
                 await connection.execute("UPDATE ...")
                 return done.result(7)
 
-        Begins a transaction on a connection of yours to the store's own SQL database. Nobody takes
-        the job over before its end. An error in the block undoes it, and fails the attempt as
-        ever. After the block the job has succeeded; what the handler returns is ignored. Keep it
-        short: on SQLite nobody else can write meanwhile, beats included.
+        Begins a transaction on your connection to the database of the store. No worker takes the
+        job over before it ends. An error in the block rolls it back and fails the attempt. After
+        the block the job has succeeded, and the return value of the handler is ignored. Keep it
+        short: on SQLite it blocks all other writes, heartbeats included.
 
-        Raises AttemptOver, before the block or at its end, if the job runs elsewhere by now: then
-        nothing of it was kept. Raises ConfigError if this cannot work.
+        Raises AttemptOver, before the block or at its end, if another worker runs the job by now.
+        The transaction is then rolled back. Raises ConfigError if the connection does not fit.
         """
         return self._running.transaction(connection)

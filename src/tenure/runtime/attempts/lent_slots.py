@@ -1,8 +1,8 @@
 """Slots that handlers lend while they wait for other jobs.
 
-A handler that awaits the result of another job does nothing meanwhile. If all slots were taken by
-such handlers, the jobs they wait for could never start. So it lends its slot, and goes on when it
-has one again: before jobs that have not begun, and never beside more jobs than there are slots.
+A handler that awaits the result of another job is idle meanwhile. If such handlers took all slots,
+the jobs that they wait for could never start. So it lends its slot, and continues when it has one
+again: before jobs that have not begun, and never beside more jobs than there are slots.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tenure.runtime.attempts.running_job import RunningJob
 __all__ = ["LENT_MAX", "LentSlots"]
 
 LENT_MAX: Final = 500
-"""The most slots that are lent at a time: each is a handler that is kept in memory.
+"""The most slots lent at a time: each is a handler that stays in memory.
 
-Jobs of a task that was not known to wait for others may exceed it, as many as there are slots.
+The first jobs of a task that waits for others may exceed it, by up to the number of slots.
 """
 _REPORT_EVERY = 60.0
 
 
 class LentSlots:
-    """Who has lent its slot, and who wants it back."""
+    """The jobs that have lent their slots, and those that want them back."""
 
     def __init__(
         self,
@@ -46,25 +46,25 @@ class LentSlots:
         self._concurrency = concurrency
         self._has_free = has_free
         self._on_lent = on_lent
-        self._waits: dict[str, int] = {}  # how many jobs each one waits for
+        self._waits: dict[str, int] = {}  # by job: how many other jobs it waits for
         self._returning: deque[tuple[str, asyncio.Future[None]]] = deque()
         self._reported_at = -_REPORT_EVERY
         self.tasks: set[str] = set()
-        """The tasks whose jobs have waited for others here."""
+        """The tasks whose jobs have waited for other jobs in this worker."""
 
     def __len__(self) -> int:
         return len(self._waits)
 
     @property
     def returning(self) -> int:
-        """How many want their slot back, which comes before all that has not begun."""
+        """How many jobs want their slot back. They come before jobs that have not begun."""
         return len(self._returning)
 
     @property
     def share(self) -> int:
-        """How many slots may be taken by jobs that wait for others and cannot lend.
+        """How many slots may be taken by jobs that wait for others and cannot lend their slots.
 
-        The rest is for the jobs that they wait for. A worker with one slot has no rest.
+        The remaining slots serve the jobs that they wait for. With one slot nothing remains.
         """
         return self._concurrency - self._concurrency // 2
 
@@ -79,16 +79,16 @@ class LentSlots:
     async def lend(
         self, running: RunningJob, awaited: str, *, is_first: bool = False
     ) -> AsyncIterator[None]:
-        """Lend the slot of a job for the time of the block, in which it waits for another one.
+        """Lend the slot of a job during the block, in which it waits for another job.
 
-        `is_first`: it began before it was known that jobs of its task do so.
+        `is_first`: the job began before any job of its task had waited for another.
         """
         job = running.record
         self.tasks.add(job.task)
         most = LENT_MAX + (self._concurrency if is_first else 0)
         if job.id not in self._waits and len(self._waits) >= most:
             self._report(
-                job, awaited, f"{len(self._waits)} handlers of this worker have lent theirs"
+                job, awaited, f"{len(self._waits)} handlers of this worker have lent their slots"
             )
             yield
             return
@@ -99,16 +99,18 @@ class LentSlots:
             yield
         except BaseException:
             if running.cancelled:
-                self._end_wait(job)  # it is about to end, and must not wait for that
-            else:  # a time-out of the handler's own cancels the wait, and the handler goes on
+                self._end_wait(job)  # the job is about to end, so it needs no slot
+            else:  # the handler's own time-out has cancelled the wait, and the handler continues
                 await self._take_back(job)
             raise
         await self._take_back(job)
 
     def kept(self, job: JobRecord, awaited: str) -> None:
-        """Report a handler that waits elsewhere than on the worker's loop, if no slot is free."""
+        """Report a handler that waits outside the worker's loop and cannot lend, if no slot is
+        free.
+        """
         if not self._has_free():
-            self._report(job, awaited, "only asynchronous handlers lend theirs")
+            self._report(job, awaited, "only asynchronous handlers lend their slots")
 
     async def _take_back(self, job: JobRecord) -> None:
         if self._waits.get(job.id, 0) != 1 or self._has_free():
@@ -129,7 +131,7 @@ class LentSlots:
             self.ended(job)
 
     def pass_on(self) -> None:
-        """Give slots that are free to those that want theirs back, the first one first."""
+        """Give free slots back to the jobs that want them, in the order of their requests."""
         while self._returning and self._has_free():
             id_, back = self._returning.popleft()
             self._waits.pop(id_, None)
@@ -141,7 +143,7 @@ class LentSlots:
         self._waits.pop(job.id, None)
         for id_, back in self._returning:
             if id_ == job.id and not back.done():
-                back.set_result(None)  # a task that the handler left behind
+                back.set_result(None)  # wakes a task that the handler left behind
         self._returning = deque(waiter for waiter in self._returning if waiter[0] != job.id)
 
     def _report(self, job: JobRecord, awaited: str, why: str) -> None:

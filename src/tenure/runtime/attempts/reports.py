@@ -1,4 +1,7 @@
-"""What handlers raise, and what is kept of it: the same wherever a handler ran."""
+"""Errors of handlers, and the report that a job stores of them.
+
+A report is the same for a handler on the loop, in a thread or in a child process.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +36,14 @@ __all__ = [
 _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
 _ERROR_MAX = 300
-# Frames of these packages come before those of the handler, and say nothing about its error.
+# Frames of these packages come before the handler's, and do not help to find its error.
 _OWN_PACKAGES = ("tenure.runtime.attempts.", "tenure.timers.")
 
 
 class Retry(Exception):
-    """Raised by a handler: run this job again later. Counts as a failure.
+    """A handler raises it to run the job again later. Counts as a failure.
 
-    raise Retry(after="5m")     # None: as the task's Backoff says
+    raise Retry(after="5m")     # without `after`: as the task's Backoff says
     """
 
     def __init__(self, message: str = "", *, after: Duration | None = None) -> None:
@@ -49,10 +52,10 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a handler: this job can never succeed; fail it now, whatever tries are left."""
+    """A handler raises it if the job can never succeed: it fails at once, without more retries."""
 
     def message_within(self, most: int) -> str:
-        """Return what is kept of its message, in so many characters."""
+        """Return the message in at most `most` characters, for the report."""
         return str(self)[:most]
 
 
@@ -64,11 +67,11 @@ class TimedOut(Exception):
 
 
 class Unreadable(ArgumentsError):
-    """The stored arguments of a job, which do not fit the task: the handler was not called."""
+    """The stored arguments of a job do not fit the task. The handler was not called."""
 
 
 class ErrorReport(Struct, frozen=True):
-    """What is kept about an error."""
+    """What a job stores of an error."""
 
     type: str
     message: str
@@ -76,18 +79,18 @@ class ErrorReport(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The error in one line, which cannot be taken for several, nor for anything else."""
+        """The error in one line, with control characters escaped: it cannot forge a log record."""
         return safe(f"{self.type}: {self.message}"[:_ERROR_MAX])[:_ERROR_MAX]
 
 
 class RaisedInChild(Exception):
-    """An error of a handler that ran in a child process; the error itself has stayed there."""
+    """Stands for an error that a handler raised in a child process."""
 
     def __init__(self, report: ErrorReport) -> None:
         super().__init__(report.line)
         self.report = report
         if report.trace:
-            self.add_note(report.trace)  # for whoever shows it to people
+            self.add_note(report.trace)  # shown with the traceback
 
 
 class RejectedInChild(RaisedInChild, Reject):
@@ -107,7 +110,7 @@ class RetryInChild(RaisedInChild, Retry):
 
 
 def awaited(result: Any) -> Any:
-    """Return what a handler returned; raise Reject for a coroutine, whose work nobody has done."""
+    """Return the result of a handler. Raises Reject for a coroutine, which never ran."""
     if inspect.iscoroutine(result):
         result.close()
         msg = "the handler returned a coroutine; declare it with 'async def', and await it there"
@@ -116,14 +119,14 @@ def awaited(result: Any) -> Any:
 
 
 def report_on(error: BaseException) -> ErrorReport:
-    """Return what is kept of an error."""
+    """Return what a job stores of an error."""
     if isinstance(error, RaisedInChild):
         return error.report
     kind = ArgumentsError if isinstance(error, Unreadable) else type(error)
     name = "TimeoutError" if isinstance(error, TimedOut) else kind.__qualname__
     if kind.__module__ not in ("builtins", __name__):
         name = f"{kind.__module__}.{name}"
-    # What cannot be read never ran, so that its trace would only show us.
+    # These are raised by Tenure, so their trace would not show the handler's code.
     plain = isinstance(error, TimedOut | Reject | ArgumentsError | ProcessDied)
     trace = "" if plain else _trace(error)
     return ErrorReport(name, storable(_message(error), _MESSAGE_MAX), storable(trace, _TRACE_MAX))
@@ -135,7 +138,7 @@ def _trace(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an error, from where the handler begins."""
+    """Return the traceback of an error from the handler's first frame."""
     trace = error.__traceback__
     while trace is not None and _is_own_frame(trace):
         trace = trace.tb_next

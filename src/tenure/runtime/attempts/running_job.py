@@ -1,4 +1,7 @@
-"""A running job as its worker and its handler use it. Handlers see the `JobContext` of it."""
+"""A running job, as its worker and its handler use it: notes, checkpoints, stop requests.
+
+Handlers get the `JobContext`, which calls the methods here.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,17 @@ StopReason: TypeAlias = Literal["cancelled", "timed out", "taken over", "shuttin
 T = TypeVar("T")
 
 _MESSAGE_MAX = 1000
-# Longer than a store takes that is there; a result does not wait for one that is not.
+# Longer than a working store takes. The result of the job does not wait longer than that.
 _LAST_WORD_SECONDS = 1.0
 
 Insert: TypeAlias = Callable[[list[NewJob]], Awaitable[tuple[list[Inserted], list[JobRecord]]]]
-"""Stores jobs; returns the answers, and the jobs that were there before."""
+"""Stores jobs. Returns the answers, and the jobs that existed before."""
 
 current: ContextVar[RunningJob] = ContextVar("tenure_job")
 
 
 class RunningJob:
-    """The running side of a job, with all that its worker has to know of it."""
+    """One running job, with what its worker keeps about it."""
 
     def __init__(
         self,
@@ -59,15 +62,15 @@ class RunningJob:
         self._sending: set[asyncio.Future[Any]] = set()
         self._has_notes = False
         self.stop_reason: StopReason | None = None
-        """Why it was asked to stop."""
+        """Why the attempt was asked to stop; None if it was not."""
         self.stopped = asyncio.Event()
-        """Set when it was."""
+        """Set when the attempt was asked to stop."""
         self.is_settled = False
-        """Whether a transaction of the handler's own has settled it already."""
+        """Whether a transaction of the handler has settled it already."""
         self.ending: Ending | None = None
-        """Set by who runs the attempt."""
+        """Set by `AttemptRunner`."""
         self.lend_slot: Callable[[str], AbstractAsyncContextManager[None]] | None = None
-        """Lends its slot while it waits for the job of that id; set by who runs the attempt."""
+        """Lends its slot while it waits for the job of that id. Set by `Slots`."""
         self.home = ("", "")
         """The store of the worker: its URL and namespace."""
         self.insert: Insert = _insert_nothing
@@ -75,13 +78,13 @@ class RunningJob:
         self.postponed = 0.0
         """How long after the claim the time-out began, in seconds."""
         self.time_limit: TimeLimit | None = None
-        """Its time-out, if that can wait for a child process to start."""
+        """Its time-out, if that can be paused while a child process starts."""
         self.on_deadline: Callable[[float], None] | None = None
-        """Hears when the attempt must be over, by the local clock; 0: not known now."""
+        """Gets the deadline of the attempt by the local clock; 0 while it has none."""
         self.tries = 1
         """How often the handler was called in this attempt."""
         self.shown: Any = None
-        """What the handler gets to see of it."""
+        """Its `JobContext`, once the handler has one."""
 
     @property
     def id(self) -> str:
@@ -116,22 +119,18 @@ class RunningJob:
             raise asyncio.CancelledError(self.stop_reason)
 
     def progress(self, part: float, message: str = "") -> None:
-        """Show how far it is, from 0 to 1. Returns at once.
-
-        A courtesy: a newer one may replace it on the way. The last one is shown with the end of
-        the attempt, unless the store does not answer.
-        """
+        """Report progress from 0 to 1; see `JobContext.progress`."""
         if not 0 <= part <= 1:
             msg = f"progress goes from 0 to 1, not {part!r}."
             raise ConfigError(msg)
         shown_message = storable(message, _MESSAGE_MAX)
         if self.is_settled:
-            return  # it has ended, and nobody would take it for running
+            return  # the attempt has ended: late progress must not make it look alive
         note = Note(id=self.id, fence=self.fence, progress=float(part), message=shown_message)
         self._has_notes = True
         self._newest = note
         if self._is_scheduled:
-            return  # the loop has not come to it yet, and takes the newest then
+            return  # the loop has not run it yet, and will send the newest then
         self._is_scheduled = True
         try:
             self._loop.call_soon_threadsafe(self._send_newest)
@@ -152,12 +151,12 @@ class RunningJob:
         except (ValueError, RecursionError) as error:
             msg = (
                 f"the checkpoint of job {self.id} cannot be read: {error}. It was damaged in the "
-                "store: enqueue the job anew, which then begins at the beginning."
+                "store. Enqueue the job again: the new job starts without a checkpoint."
             )
             raise StoreError(msg) from error
 
     def save(self, value: Any) -> Awaitable[None]:
-        """Store a value for the next attempt, should this one be cut short.
+        """Store a value for the next attempt, in case this one does not finish.
 
         Await it in asynchronous code. Called in a handler's thread it returns when it is stored.
 
@@ -182,41 +181,31 @@ class RunningJob:
         self._checkpoint = value
 
     async def send_note(self, note: Note) -> bool:
-        """Store what the attempt says in a process of its own; False if it is over."""
+        """Store a note of an attempt in a child process. Returns False if the attempt is over."""
         self._has_notes = True
         return await self._track(self._send(note))
 
     async def flush_notes(self) -> None:
-        """Wait, but not for long, until the store has what the attempt has said last."""
+        """Wait up to a second until the store has the last notes of the attempt."""
         if not self._has_notes or self.is_settled:
             return
-        # What was said just now is sent in the next turn of the loop.
+        # The newest note is sent in the next turn of the loop.
         await asyncio.sleep(0)  # noqa: TID251 - it takes no time
         if self._sending:
             await asyncio.wait(self._sending, timeout=_LAST_WORD_SECONDS)
 
     def transaction(self, connection: object) -> JobTransaction:
-        """Do the last of this job's work: your writes and its success in one commit.
-
-            async with current_job().transaction(connection) as done:
-                await connection.execute("UPDATE ...")
-                done.result(7)
-
-        Begins a transaction on a connection of yours to the store's own SQL database. Nobody takes
-        the job over before its end. An error in the block undoes it, and fails the attempt as
-        ever. After the block the job has succeeded; what the handler returns is ignored. Keep it
-        short: on SQLite nobody else can write meanwhile, beats included.
-
-        Raises AttemptOver, before the block or at its end, if the job runs elsewhere by now: then
-        nothing of it was kept. Raises ConfigError if this cannot work.
-        """
+        """Return a transaction that settles this job; see `JobContext.transaction`."""
         if self._within is None or self.ending is None:
-            msg = "transaction() is for handlers that run in the worker's own process."
+            msg = (
+                "transaction() needs a handler that runs in the worker's process, not in a child "
+                "process. Use executor='thread' or an async function."
+            )
             raise ConfigError(msg)
         if self.is_settled:
             msg = (
-                f"job {self.id} has succeeded with the commit of its first transaction(). Do all "
-                "that belongs to it in one block, which must be the last of its work."
+                f"job {self.id} has succeeded with the commit of its first transaction(). Put all "
+                "its writes into one transaction(), at the end of the handler."
             )
             raise ConfigError(msg)
         if self._is_in_transaction:
@@ -224,13 +213,14 @@ class RunningJob:
             raise ConfigError(msg)
         within = self._within(connection, "transaction()")
         transaction = JobTransaction(within, self.record, self.ending, self._has_settled)
-        # Not kept alive by this: a connection that nobody uses any more must not keep its locks.
+        # A weak reference: a dropped transaction must be able to release the locks of its
+        # connection.
         self._transaction = weakref.ref(transaction)
         return transaction
 
     @property
     def settles_itself(self) -> bool:
-        """Whether a transaction of its own decides about it, or has decided."""
+        """Whether a transaction of the handler is open or has settled the job."""
         return self.is_settled or self._is_in_transaction
 
     @property
@@ -252,8 +242,8 @@ class RunningJob:
         self.is_settled = True
 
     def _send_newest(self) -> None:
-        """Send one at a time: what is overtaken on the way is never sent."""
-        # In this order: what a thread says from here on calls this again.
+        """Send the newest progress once the last one has arrived; drop those in between."""
+        # The flag first: progress that a thread reports from here on schedules this again.
         self._is_scheduled = False
         is_sending = self._progress is not None
         self._progress = self._newest
@@ -291,12 +281,12 @@ def _runs_on(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 async def _insert_nothing(_: list[NewJob]) -> tuple[list[Inserted], list[JobRecord]]:
-    msg = "this job has no worker that could store others for it."
+    msg = "this job has no worker that could store jobs for it."
     raise StoreError(msg)
 
 
 class _Done:
-    """Something that has happened; it may be awaited, or not."""
+    """An awaitable that is done. Callers may await it or not."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield from ()
@@ -304,4 +294,4 @@ class _Done:
 
 def _forget(sent: asyncio.Future[None]) -> None:
     if not sent.cancelled():
-        sent.exception()  # progress is a courtesy: nobody is told that it did not arrive
+        sent.exception()  # progress is best effort, so its errors are dropped

@@ -1,4 +1,8 @@
-"""What running jobs send to the store, joined into batches: how they ended, and notes."""
+"""Sends settlements and notes of running jobs to the store, in batches.
+
+A settlement is sent until the store answers it: a lost reply is repeated, which the store
+recognises. What is still unanswered when the worker stops is recovered by other workers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ log = logging.getLogger("tenure")
 
 
 class Settler:
-    """Settles for one worker. A settlement is sent until the store has answered it."""
+    """Settles the jobs of one worker. `slots` and `backlog` hand it their ended jobs."""
 
     def __init__(
         self,
@@ -42,9 +46,9 @@ class Settler:
         self._on_settled = on_settled
         self._on_stale = on_stale
         self.unsettled: dict[str, tuple[JobRecord, Settlement]] = {}
-        """Ends of which the store has not been told yet, or has not answered, by job."""
+        """Settlements that the store has not answered yet, by job."""
         self.handed_back = 0
-        """How many jobs have gone back to others."""
+        """How many jobs were handed back."""
         self._failures: dict[tuple[str, int], tuple[JobRecord, AttemptFailed, Raised]] = {}
         self._settling: Batcher[tuple[JobRecord, Settlement], Settled] = Batcher(
             self._settle, weigh=lambda item: _weight_of_end(item[1])
@@ -54,7 +58,7 @@ class Settler:
         )
 
     def within(self, connection: object, purpose: Purpose) -> UserTransaction:
-        """Take part in a transaction of the user's own; see `Store.within`."""
+        """Join a transaction of the user; see `Store.within`."""
         return self._store.within(connection, purpose)
 
     def __len__(self) -> int:
@@ -62,21 +66,21 @@ class Settler:
         return len(self._settling)
 
     def settle(self, record: JobRecord, settlement: Settlement) -> asyncio.Future[Settled]:
-        """Say how an attempt ended, soon; return the store's answer to come."""
+        """Queue a settlement. Returns a future of the store's answer."""
         self.handed_back += settlement.outcome == "handed back"
         self.unsettled[settlement.id] = (record, settlement)
         return self._settling.add((record, settlement))
 
     def report_when_settled(self, job: JobRecord, event: AttemptFailed, raised: Raised) -> None:
-        """Tell of a final failure when the store has taken it: another worker may have the job."""
+        """Emit a final failure once the store has settled it: another worker may have the job."""
         self._failures[job.id, job.fence] = (job, event, raised)
 
     def hand_back(self, record: JobRecord, delay: float = 0.0, why: str = "") -> None:
-        """Give a job back to all, uncounted; a reason is remembered in its history."""
+        """Hand a job back for any worker, without counting a failure. `why` enters its history."""
         self.settle(record, _handed_back(record, delay, why))
 
     async def note(self, note: Note) -> bool:
-        """Store what a running job says; False if it does not run under that fence any more."""
+        """Store a note of a running job. Returns False if it no longer runs under that fence."""
         return await self._noting.add(note)
 
     async def drain(self) -> None:
@@ -84,12 +88,12 @@ class Settler:
         await self._settling.drain()
 
     def close(self) -> None:
-        """Give up what the store has not answered: others recover it."""
+        """Drop unanswered settlements. Other workers recover those jobs."""
         self._settling.close()
         self._noting.close()
 
     def report_unconfirmed(self) -> None:
-        """Tell of final failures that the store was never told."""
+        """Log final failures that the store has not confirmed."""
         for job, event, raised in self._failures.values():
             text = f"{event}; the store has not confirmed it, so the job may run again"
             write(logging.WARNING, text, fields_of(job), raised)
@@ -105,7 +109,7 @@ class Settler:
         return answers
 
     async def settle_last_time(self) -> None:
-        """Try the ends that the store has not answered, after `close`: a last time, in one go."""
+        """Send the unanswered settlements once more, after `close`. Raises if the store fails."""
         waiting = deque(self.unsettled.values())
         while waiting:
             batch = next_slice(waiting, lambda item: _weight_of_end(item[1]))
@@ -116,10 +120,10 @@ class Settler:
                 self._report(job, end, answer)
 
     def _report(self, job: JobRecord, end: Settlement, answer: Settled) -> None:
-        """Tell what the store has made of the end of an attempt."""
+        """Emit the event that the store's answer to a settlement calls for."""
         failure = self._failures.pop((end.id, end.fence), None)
         if answer == "lost":
-            # Who hands back does not care whether it still had it; the reply may have been lost.
+            # A job that was handed back need not be reported; the reply may have been lost.
             if end.outcome != "handed back":
                 self._events.emit(AttemptLost(end.id, end.fence, end.outcome), job)
         elif answer == "unreadable":  # the store has logged it
@@ -135,7 +139,7 @@ class Settler:
 
     async def _note(self, batch: list[Note]) -> Sequence[bool]:
         send = partial(self._store.jobs.note, batch)
-        # Progress is a courtesy. A checkpoint is waited for, and an outage costs it nothing.
+        # Progress is best effort. The handler waits for a checkpoint, so that is retried.
         is_patient = any(note.checkpoint is not None for note in batch)
         answers = await (self._retrier.until_answered("note", send) if is_patient else send())
         for note, stored in zip(batch, answers, strict=True):
@@ -153,6 +157,6 @@ def _weight_of_end(settlement: Settlement) -> int:
 
 
 def _handed_back(record: JobRecord, delay: float = 0.0, why: str = "") -> Settlement:
-    """Return the settlement of a job that is to run elsewhere, or later."""
+    """Return the settlement of a job that runs again elsewhere or later."""
     history = endings.history_of(record, "handed back", record.started, why) if why else None
     return endings.handed_back(record, delay=delay, history=history)

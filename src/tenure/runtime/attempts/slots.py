@@ -1,4 +1,8 @@
-"""The jobs that run in this process, and how they are stopped."""
+"""The jobs that run in this process: starts them, stops them, settles them.
+
+Each attempt runs in a task of its own. Jobs take slots, up to `concurrency`; runs of timers have
+slots of their own. `Backlog` decides which job gets a free slot.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ __all__ = ["Slots", "is_run"]
 
 log = logging.getLogger("tenure")
 
-# So many ended jobs are remembered, for what may have kept the interpreter just before.
+# Ended jobs are remembered to name what may have blocked the interpreter a moment ago.
 _ENDED_KEPT = 32
 
 _UNEXPECTED = "job %s failed in an unexpected way"
@@ -46,22 +50,22 @@ class _Running:
     context: RunningJob
     began: float
     place: int
-    """On the board, if there is one."""
+    """Its line on the scoreboard, if there is a supervisor."""
     is_first: bool = False
-    """Whether it was not known when it began that jobs of its task wait for others."""
+    """Whether it began before any job of its task had waited for another job."""
     is_reported_long: bool = False
-    """Whether it was reported that it runs for long."""
+    """Whether `JobRunsLong` was emitted for it."""
     task: asyncio.Task[None] | None = None
 
     def stop(self, reason: StopReason) -> None:
-        """Ask the attempt to stop, once. A thread is only told; it may look at its context."""
+        """Ask the attempt to stop, once. A thread sees it only if it checks its context."""
         if self.context.stop_reason is not None:
             return
         if self.context.settles_itself and reason == "taken over":
-            return  # the store decides with its commit; a late note of its own may have met that
+            return  # its commit decides; a late note may have been rejected because of that commit
         self.context.stop(reason)
         if self.handler.is_cancellable and self.task is not None:
-            # Not before its first step: a task that never began would end without a trace.
+            # Not before its first step: a task that is cancelled before it began never runs at all.
             self.task.get_loop().call_soon(self.task.cancel)
 
 
@@ -106,7 +110,7 @@ class Slots:
             ),
             on_room=on_room,
         )
-        self._running: dict[_Running, None] = {}  # in the order of their beginnings
+        self._running: dict[_Running, None] = {}  # in the order in which they began
         self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
         self._lent = LentSlots(
             clock,
@@ -116,12 +120,12 @@ class Slots:
             on_lent=on_freed,
         )
         self.runs = 0
-        """How many runs of timers are among what runs."""
+        """How many runs of timers run."""
         self._in_processes = 0
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self.mean_seconds: float | None = None
-        """How long jobs take here, lately."""
+        """The recent mean duration of jobs in this process."""
         self.ends: Counter[str] = Counter()
         """How many attempts have ended here, by their outcome."""
 
@@ -130,12 +134,12 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """How many jobs and runs of timers are here that do not wait for another job."""
+        """How many jobs and runs of timers run and do not wait for another job."""
         return len(self._running) - len(self._lent)
 
     @property
     def jobs(self) -> int:
-        """How many slots are taken: by jobs that run, and do not wait for another one."""
+        """How many slots are taken, by jobs that run and do not wait for another job."""
         return self.busy - self.runs
 
     @property
@@ -150,7 +154,7 @@ class Slots:
 
     @property
     def timers(self) -> list[str]:
-        """The timers that run, each once."""
+        """The timers that have a run, each once."""
         names = (running.record.schedule for running in self._running if is_run(running.record))
         return list(dict.fromkeys(names))
 
@@ -160,12 +164,12 @@ class Slots:
         return [running.record.id for running in list(self._running)]
 
     def records_since(self, then: float) -> list[JobRecord]:
-        """Return what has ended since a time, then what runs; from any thread."""
+        """Return the jobs that ended since `then`, and those that run. For any thread."""
         ended = [record for at, record in list(self._ended_at) if at >= then]
         return ended + [running.record for running in list(self._running)]
 
     def job_of(self, task: asyncio.Task[Any]) -> JobRecord | None:
-        """Return the job that a task runs; from any thread."""
+        """Return the job that a task runs. For any thread."""
         for running in list(self._running):
             if running.task is task:
                 return running.record
@@ -182,17 +186,18 @@ class Slots:
                 context.on_deadline = partial(self._board.postpone, place)
         is_first = record.task not in self._lent.tasks
         running = _Running(record, handler, context, began, place, is_first)
-        if not is_run(record):  # runs of timers take no slot of the jobs that they wait for
+        if not is_run(record):  # runs of timers take no slot from the jobs that they wait for
             context.lend_slot = partial(self._lend, running)
         self._running[running] = None
         self._in_processes += handler.executor == "process"
         self.runs += is_run(record)
-        # A context of its own: it may be the end of another job that makes room for this one.
+        # A copy of the worker's context: the end of another job may call this, with that job's
+        # context.
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
 
     def must_yield(self, record: JobRecord) -> bool:
-        """Whether a job may not start, because it would wait for jobs that then have no slot."""
+        """Whether a job must wait, because the jobs it would wait for could get no slot."""
         if is_run(record) or not self._lent.is_scarce(record.task):
             return False
         tasks = self._lent.tasks
@@ -205,7 +210,7 @@ class Slots:
         return keeping >= self._lent.share
 
     def report_long(self, seconds: float) -> None:
-        """Report what has run for longer than that and has no time-out, once."""
+        """Report jobs without a time-out that run for longer than `seconds`, each once."""
         now = self._clock.boot()
         for running in self._running:
             age, record = now - running.began, running.record
@@ -214,26 +219,26 @@ class Slots:
                 self._events.emit(JobRunsLong(record.task, record.id, round(age, 1)))
 
     def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
-        """Ask some jobs to stop, or all."""
+        """Ask the jobs in `ids` to stop, or all."""
         for running in list(self._running):
             if ids is None or running.record.id in ids:
                 running.stop(reason)
 
     def stop_replica(self, replica: str) -> list[str]:
-        """Stop what ran under an id that was taken for dead; return the jobs."""
+        """Stop the jobs of a replica id that was declared dead; return their ids."""
         lost = [running for running in self._running if running.record.replica == replica]
         for running in lost:
             running.stop("taken over")
         return [running.record.id for running in lost]
 
     def stop_stale(self, note: Note) -> None:
-        """Stop an attempt that somebody else has taken over meanwhile."""
+        """Stop an attempt that another worker has taken over, as a rejected note shows."""
         for running in list(self._running):
             if (running.record.id, running.record.fence) == (note.id, note.fence):
                 running.stop("taken over")
 
     async def abandon(self) -> None:
-        """Hand back what does not stop. It may go on here while it runs elsewhere: fences tell."""
+        """Hand back jobs that do not stop. They may run on here and elsewhere; fences differ."""
         for running in list(self._running):
             record = running.record
             self._events.emit(HandlerStuck(record.task, record.id, "shutting down"), record)
@@ -248,7 +253,7 @@ class Slots:
 
     @property
     def all_stopping(self) -> bool:
-        """Whether everything that still runs was asked to stop."""
+        """Whether every running job was asked to stop."""
         return all(running.context.stop_reason is not None for running in self._running)
 
     async def close(self) -> None:
@@ -263,7 +268,7 @@ class Slots:
         except asyncio.CancelledError:
             settlement = settlement or self._after_cancel(running)
         except Exception as error:
-            # An error that cannot even be looked at; the job must not stay running for that.
+            # The error itself cannot be formatted. The job must still be settled.
             about = running.record
             log.exception(_UNEXPECTED, about.id, extra=fields_of(about))
             settlement = self._endings.failed_unreadably(running.record, error)
@@ -276,7 +281,7 @@ class Slots:
             self.ends["succeeded"] += 1
 
     def _after_cancel(self, running: _Running) -> Settlement | None:
-        """Return how an attempt ended that stopped because it was told to, or by itself."""
+        """Return the settlement of a cancelled attempt; None if none is needed."""
         if running.context.is_settled:
             return None
         record, began = running.record, running.began
@@ -302,10 +307,10 @@ class Slots:
         return end(record, history=history)
 
     def _lend(self, running: _Running, awaited: str) -> AbstractAsyncContextManager[None]:
-        """Lend the slot of a job while it waits for another one; not if it has ended itself."""
+        """Lend the slot of a job while it waits for another job. Does nothing if it has ended."""
         if asyncio.get_running_loop() is not self._loop:
-            # A plain handler waits on a loop of its own, and slots belong to that of the worker.
-            with suppress(RuntimeError):  # that one is closed, and its slots are gone
+            # A plain handler waits on a loop of its own, but slots belong to the worker's loop.
+            with suppress(RuntimeError):  # the worker's loop is closed
                 self._loop.call_soon_threadsafe(self._lent.kept, running.record, awaited)
             return nullcontext()
         return (
@@ -332,5 +337,5 @@ class Slots:
 
 
 def is_run(record: JobRecord) -> bool:
-    """Whether it is a run of a timer, which has slots of its own."""
+    """Return whether a job is a run of a timer, which takes a timer slot."""
     return record.queue == TIMERS_QUEUE

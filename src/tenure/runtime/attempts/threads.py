@@ -1,7 +1,7 @@
-"""Threads for synchronous handlers: our own, so that nobody else's work can fill them up.
+"""Threads for synchronous handlers, separate from the pools that other code may fill up.
 
-They are daemons. A handler that never returns must not keep the process from ending; the pools of
-the standard library would wait for it.
+They are daemon threads: a handler that never returns must not keep the process from ending. The
+pools of the standard library would wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 __all__ = ["Threads"]
 
 
-# A burst of jobs may start hundreds. Starting one anew costs less than a tenth of a millisecond.
+# A burst of jobs may start hundreds of threads. Starting one costs less than 0.1 ms, so only a few
+# stay idle.
 _IDLE_SECONDS = 60.0
 
 
@@ -31,7 +32,7 @@ class _Call:
 
 
 class Threads:
-    """Runs functions, each in a thread that is free or new. Use it on one event loop."""
+    """Runs each function in an idle or new thread. Use it on one event loop."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -40,13 +41,13 @@ class Threads:
         self._ended = 0
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Return what it will return. The caller's context variables go along."""
+        """Run a function with the caller's context variables. Returns a future of its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if self._idle > 0:
             self._idle -= 1
         else:
-            # First, because it may be refused; then nothing must be left that runs later.
+            # First, because the system may refuse a thread. Nothing must be queued then.
             name = f"tenure-job-{self._started + 1}"
             threading.Thread(target=self._work, args=[loop], name=name, daemon=True).start()
             self._started += 1
@@ -54,7 +55,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let idle threads end; the others end with what they run."""
+        """End idle threads now, and the others when their functions return."""
         for _ in range(self._started - self._ended):
             self._calls.put(None)
 
@@ -63,10 +64,10 @@ class Threads:
             try:
                 call = self._calls.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
-                # Only the loop knows if this thread has been counted on meanwhile.
+                # Only the loop knows whether it has given this thread new work meanwhile.
                 try:
                     loop.call_soon_threadsafe(self._end_an_idle_one)
-                except RuntimeError:  # it is closed
+                except RuntimeError:  # the loop is closed
                     return
                 continue
             if call is None:
@@ -74,9 +75,9 @@ class Threads:
             result, error = None, None
             try:
                 result = call.context.run(call.function)
-            except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits for it
+            except BaseException as raised:  # noqa: BLE001 - raised in the caller, through the future
                 error = raised
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed, so no caller waits
                 call.loop.call_soon_threadsafe(self._returned, call.future, result, error)
             del call, result, error
 
@@ -91,10 +92,10 @@ class Threads:
     ) -> None:
         self._idle += 1
         if future.done():
-            return  # whoever waited has given up
+            return  # the caller has given up
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration | GeneratorExit):  # which no future can raise
+        elif isinstance(error, StopIteration | GeneratorExit):  # no future can raise StopIteration
             instead = RuntimeError(f"{error!r} was raised")
             instead.__cause__ = error
             future.set_exception(instead)

@@ -1,4 +1,4 @@
-"""The time-out of an attempt, which stands still while a child process starts."""
+"""The time-out of an attempt, which is paused while a child process starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Alarm: TypeAlias = asyncio.TimerHandle | asyncio.Future[None]
 
 
 class TimeLimit:
-    """Calls `ring` when so much time has passed while it runs. It runs from the beginning."""
+    """Calls `on_timeout` after `seconds`, not counting pauses. It runs from the start."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class TimeLimit:
         self.resume()
 
     def pause(self) -> None:
-        """Let no time pass until `resume`."""
+        """Stop counting time until `resume`."""
         if self._alarm is not None:
             self.cancel()
             self._left = max(0.0, self._until - self._clock.boot())
@@ -40,7 +40,7 @@ class TimeLimit:
                 self._on_deadline(0.0)
 
     def resume(self) -> None:
-        """Let time pass again."""
+        """Count time again."""
         if self._alarm is None:
             self._until = self._clock.boot() + self._left
             self._alarm = set_alarm(self._clock, self._left, self._on_timeout)
@@ -48,14 +48,14 @@ class TimeLimit:
                 self._on_deadline(self._until)
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Cancel the time-out."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
 
 
 def set_alarm(clock: Clock, seconds: float, on_timeout: Callable[[], None]) -> Alarm:
-    """Call `ring` after so long, by a virtual clock too; what this returns calls it off."""
+    """Call `on_timeout` after `seconds`, also of a virtual clock. Returns a handle to cancel it."""
     if not clock.virtual:
         return asyncio.get_running_loop().call_later(seconds, on_timeout)
 

@@ -1,4 +1,8 @@
-"""The end of an attempt in a transaction of the user's own: `current_job().transaction(conn)`."""
+"""Ends an attempt in a transaction of the user: `current_job().transaction(connection)`.
+
+It locks the job's record, runs the block, settles the job and commits. So the user's writes and the
+success of the job are one commit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ T = TypeVar("T")
 
 
 class Ending(Struct, frozen=True):
-    """What it takes to say that an attempt has succeeded."""
+    """What a transaction needs to settle an attempt as succeeded."""
 
     signature: Signature
     history: Callable[[], bytes]
@@ -32,9 +36,9 @@ class Ending(Struct, frozen=True):
 
 
 class JobTransaction:
-    """A block whose writes and the end of the job are one commit. Enter it once.
+    """A block whose writes are committed together with the end of the job. Enter it once.
 
-    `async with` takes every connection, plain `with` synchronous ones.
+    `async with` works with every connection, plain `with` with synchronous connections only.
     """
 
     def __init__(
@@ -52,12 +56,12 @@ class JobTransaction:
         self.is_open = False
 
     def result(self, value: T) -> T:
-        """Say what the job's result is, and return it; None if this is never called.
+        """Set the result of the job, and return it. The result is None if this is never called.
 
             return done.result(f"parcel {order}")
 
-        Raises TooLarge, or TypeError for what is not what the task says it returns: nothing is
-        committed yet.
+        Raises TooLarge, or TypeError if the value does not fit the return type of the task. Nothing
+        is committed then.
         """
         if inspect.iscoroutine(value):
             value.close()
@@ -65,7 +69,7 @@ class JobTransaction:
             raise TypeError(msg)
         written, limit = self._ending.signature.encode_result(value), self._ending.result_limit
         if written.problem:
-            msg = f"this cannot be the result: {written.problem}"
+            msg = f"this value cannot be the job's result: {written.problem}"
             raise TypeError(msg)
         if written.size > limit:
             raise TooLarge("the result", written.size, limit, "result_limit")
@@ -86,7 +90,9 @@ class JobTransaction:
             try:
                 await asyncio.shield(finishing)
             except asyncio.CancelledError:
-                await finishing  # a commit on its way is waited for, but for a second cancellation
+                await (
+                    finishing
+                )  # wait for a commit that was sent; a second cancellation ends the wait
                 raise
 
     def __enter__(self) -> Self:
@@ -111,7 +117,7 @@ class JobTransaction:
         self.is_open = True
 
     async def _finish(self) -> None:
-        """Settle and commit; if that cannot be, undo everything."""
+        """Settle the job and commit. Rolls back on any error."""
         record = self._record
         end = succeeded(record, result=self._result, history=self._ending.history())
         try:

@@ -1,10 +1,10 @@
-"""Runs of timers while the store does not answer, for timers that ask for that.
+"""Runs of timers while the store does not answer, for timers with on_unavailable="run".
 
-Such a run has no job, no fence and no limit, and other replicas may run the same tick. It is told
-at once in an event, and enters the history when the store is back (`Outage`).
+Such a run has no job, no fence and no limit, and other replicas may run the same tick. An event
+reports it at once, and `Outage` records it in the history when the store answers again.
 
-A run counts here until its function has really returned: a time-out, or the end of the worker, only
-asks it to stop. So what its timer and the timer slots allow holds for runs that ignore that, too.
+A run counts until its function has returned: a time-out, or the end of the worker, only asks it to
+stop. So overlap and timer slots also count runs that ignore a request to stop.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ __all__ = ["Outage", "UnlockedRuns", "runs_unlocked", "unlocked_since"]
 log = logging.getLogger("tenure")
 
 unlocked_since: ContextVar[int] = ContextVar("tenure_unlocked_since")
-"""In a run without a job: the store's instant at which it began, as far as it is known."""
+"""In a run without a job: when it began, by the replica's estimate of the store's clock."""
 
 
 def runs_unlocked(definition: Definition) -> bool:
     """Return whether ticks run while the store is down.
 
-    A replica's own ticks compete with no others, so by default they do, unless a limit counts them.
+    The ticks of a timer with each="replica" are not shared, so by default they do, unless it has a
+    limit, which only the store can count.
     """
     if definition.kind != "timer" or definition.rests:
         return False
@@ -54,30 +55,30 @@ def runs_unlocked(definition: Definition) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Outage:
-    """What a timer has decided while the store did not answer."""
+    """The ticks that a timer has decided while the store did not answer."""
 
     move: Advance
-    """The first tick of the outage. The store may have decided it: its reply is missing."""
+    """The move of the first tick. The store may have carried it out, as its reply was lost."""
     seen: int
-    """The cursor from which that was planned."""
+    """The cursor before that move."""
     upto: int = 0
-    """The last tick that was decided here."""
+    """The last tick that was decided without the store."""
     has_run_first: bool = False
-    """Whether the first tick has run here."""
+    """Whether the first tick has run in this process."""
     _lines: dict[tuple[str, str], Decision] = field(default_factory=dict)
 
     def ran(self, tick: int, replica: str) -> None:
-        """Note a tick that runs without the store."""
+        """Record a tick that runs without the store."""
         self.has_run_first |= tick == self.move.to
         line = Decision(outcome="ran", reason=UNLOCKED, first=tick, last=tick, replica=replica)
         self.note(line)
 
     def skipped(self, tick: int, reason: str) -> None:
-        """Note a tick that does not run."""
+        """Record a tick that does not run."""
         self.note(Decision(outcome="skipped", reason=reason, first=tick, last=tick))
 
     def note(self, decision: Decision) -> None:
-        """Note what became of ticks: one line for all that share it, however many there are."""
+        """Record the outcome of ticks. Ticks with the same outcome share one line."""
         key = (decision.outcome, decision.reason)
         line = self._lines.get(key)
         if line is not None:
@@ -86,7 +87,7 @@ class Outage:
         self._lines[key] = decision
 
     def take_lines(self) -> list[Decision]:
-        """Return what was noted since the last call, in the order of the first ticks."""
+        """Return the lines recorded since the last call, in the order of their first ticks."""
         lines = sorted(self._lines.values(), key=lambda line: line.first)
         self._lines.clear()
         return lines
@@ -105,7 +106,7 @@ class _Run:
     stop_reason: StopReason | None = None
 
     def stop(self, reason: StopReason) -> None:
-        """Ask it to stop, once. A plain function cannot be told: it has no job to ask."""
+        """Ask it to stop, once. A plain function cannot see that, because it has no job context."""
         if self.stop_reason is not None:
             return
         self.stop_reason = reason
@@ -126,7 +127,7 @@ class UnlockedRuns:
         is_running: Callable[[str], bool],
         on_ended: Callable[[str], None],
     ) -> None:
-        """`is_running` tells if a job of a timer runs here; `on_ended` gets the timer of a run."""
+        """`is_running` says whether a timer has a job here; `on_ended` gets the timer of a run."""
         self._clock = clock
         self._events = events
         self._handlers = handlers
@@ -144,7 +145,7 @@ class UnlockedRuns:
         return list(dict.fromkeys(run.timer for run in self._runs))
 
     def start(self, plan: Plan, step: Step, *, previous: int, now: int) -> bool:
-        """Start the run of a tick, unless one is unfinished here; say whether it did."""
+        """Start the run of a tick, unless another run is unfinished. Returns whether it started."""
         name, definition = plan.name, plan.definition
         if self.is_full(plan):
             self._events.emit(TickSkipped(name, "overlap"))
@@ -159,18 +160,18 @@ class UnlockedRuns:
         return True
 
     def is_full(self, plan: Plan) -> bool:
-        """Return whether a run is unfinished here beside which there may be no other."""
+        """Return whether an unfinished run in this process prevents another one."""
         if plan.definition.overlap == "allow":
             return False
         return plan.name in self.timers or self._is_running(plan.name)
 
     def stop(self) -> None:
-        """Ask all of them to stop, because the worker does."""
+        """Ask all runs to stop, because the worker stops."""
         for run in list(self._runs):
             run.stop("shutting down")
 
     def abandon(self) -> None:
-        """Give up what does not stop: it goes on, and nobody waits for it."""
+        """Report runs that do not stop, and wait for them no longer."""
         for run in list(self._runs):
             self._report_stuck(run, "shutting down")
             run.stop_reason = "abandoned"
@@ -185,7 +186,7 @@ class UnlockedRuns:
     async def _attempt(
         self, run: _Run, arguments: tuple[int, int, int], timeout: float | None, now: int
     ) -> None:
-        """Run the function to its end, and log a failure; it may raise anything."""
+        """Run the function to its end, and log whatever it raises."""
         unlocked_since.set(now)
         alarms = []
         if timeout is not None:

@@ -1,8 +1,8 @@
-"""How a lease is won: ask, wait in line, ask again; and leave nothing behind when giving up.
+"""Acquires leases: request, wait in the queue, request again; and clean up when giving up.
 
 The holder id is made before the first request and used for all of them. So a request whose reply
-was lost is simply sent again, and whoever stops asking, for whatever reason, can be cleaned up
-after by that id alone.
+was lost is sent again without harm. A caller that gives up, for any reason, is removed from the
+store by that id alone.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["Acquirer", "Grip", "LeaseRequest"]
 
 log = logging.getLogger("tenure")
 
-# How long somebody who waits anyway sits out a store that does not answer: a server restart takes
-# a second or two. Who does not wait gets one repeat, which is enough for a lost reply.
+# How long a waiting caller retries while the store does not answer: a server restart takes a second
+# or two. A caller that does not wait gets one repeat, which is enough for a lost reply.
 _OUTAGE_PATIENCE = 3.0
 
-# Tries to give a lease back; what remains after them ends with its ttl.
+# How often a release is tried. After that the lease ends with its ttl.
 _RELEASE_TRIES = 4
 
 
 class LeaseRequest(Struct, frozen=True, kw_only=True):
-    """What somebody wants to hold."""
+    """A lease as a caller requests it."""
 
     key: str
     limit: int
@@ -47,30 +47,30 @@ class LeaseRequest(Struct, frozen=True, kw_only=True):
 
 
 class Grip(Struct, frozen=True):
-    """A lease that was won, with the boot instant at which its request was sent."""
+    """An acquired lease, with the boot instant at which its request was sent."""
 
     lease: Lease
     sent: float
 
 
 class Acquirer:
-    """Wins and gives back leases for one app."""
+    """Acquires and releases leases for one app."""
 
     def __init__(self, store: Store, events: Events) -> None:
         self.store = store
         self._clock = store.clock
         self._events = events
-        # Shown to others beside what the user says about a lease.
+        # Shown beside the user's meta data of a lease.
         self.about_us = about_this_process()
         self._lines = LocalQueue(store.clock)
         self._background = Background()
 
     async def close(self) -> None:
-        """Wait for what is being given back."""
+        """Wait for releases that run in the background."""
         await self._background.drain(timeout=5.0)
 
     async def acquire(self, ask: LeaseRequest, wait: float | None) -> Grip | None:
-        """Return the lease, or None if it was not free within `wait` seconds (None: for ever).
+        """Return the lease, or None if it was not free within `wait` seconds (None: no limit).
 
         Raises StoreUnavailable if the store does not answer, LimitMismatch if strict.
         """
@@ -85,11 +85,10 @@ class Acquirer:
             self._lines.leave(ask.key)
 
     async def release(self, lease: Lease, keep: float = 0.0) -> bool:
-        """Give a lease back; if the caller is cancelled meanwhile, go on in the background.
+        """Release a lease; if the caller is cancelled meanwhile, continue in the background.
 
-        With `keep` the lease stays on the store for that many seconds more. Return False if the
-        store did not have it any more although no earlier try can have removed it: then it had
-        been lost without notice.
+        With `keep` the lease stays in the store for that many seconds. Returns False if the lease
+        was gone although no earlier try can have removed it: then it had been lost unnoticed.
         """
         try:
             return await self._give_back(lease, keep)
@@ -98,7 +97,9 @@ class Acquirer:
             raise
 
     def release_all_of(self, key: str, holder: str) -> None:
-        """Give back in the background whatever a holder id has: a lease, a place, nothing."""
+        """Release in the background what a holder id has: a lease, a place in the queue, or
+        nothing.
+        """
         self._background.spawn(self._give_back(Lease(key=key, holder=holder), keep=0.0))
 
     async def _give_back(self, lease: Lease, keep: float) -> bool:
@@ -113,10 +114,10 @@ class Acquirer:
                 return True
             else:
                 if held is not None:
-                    if lease.fence:  # else it was only asked for
+                    if lease.fence:  # otherwise it may never have been granted
                         about = {"lock": lease.key, "fence": lease.fence}
                         log.debug("lock %r released", lease.key, extra=about)
-                    # After a failed try "not there" may be our own doing.
+                    # After a failed try, that try may have removed it.
                     return held or failures > 1
             await self._clock.sleep(retry_after_error(failures, self._clock.random()))
         log.warning("gave up releasing %r; what is left of it ends with its ttl", lease.key)
@@ -124,21 +125,21 @@ class Acquirer:
 
     async def _end_on_store(self, lease: Lease, keep: float) -> bool | None:
         if keep > 0:
-            # Its last renewal gives it just the rest of the time it has to stay.
+            # The last renewal gives it exactly the remaining time to stay.
             [held] = await self.store.leases.renew([replace(lease, ttl=keep)])
             return held
         [released] = await self.store.leases.release([lease])
         return released
 
     def note_other_limit(self, ask: LeaseRequest, other: int) -> None:
-        """Report, or refuse with strict=True, that live holders use another limit."""
+        """Report that live holders use another limit. Raises LimitMismatch with strict=True."""
         if ask.strict:
             raise LimitMismatch(ask.key, ask.limit, other)
         self._events.emit(LimitsDiffer(ask.key, ask.limit, other))
 
 
 class _Attempt:
-    """One caller's way to a lease, under one holder id."""
+    """One caller's attempt to acquire a lease, under one holder id."""
 
     def __init__(self, acquirer: Acquirer, ask: LeaseRequest, until: float, *, waits: bool) -> None:
         self._acquirer = acquirer
@@ -178,7 +179,7 @@ class _Attempt:
         if not self._waits:
             return None
         async with self._store.watch(("lease", self._holder)) as bell:
-            # Asked again after the bell is armed, so that no wake-up falls in between.
+            # Requested again after the watch is armed, so that no wake-up is missed.
             while isinstance(answer := await self._ask_store(), Busy):
                 left = self._until - self._clock.boot()
                 if left <= 0:
@@ -188,7 +189,7 @@ class _Attempt:
             return answer
 
     async def _ask_store(self) -> Grip | Busy:
-        """Ask until there is an answer, within the patience for outages."""
+        """Request until the store answers, within the time for outages."""
         failures = 0
         patience = min(_OUTAGE_PATIENCE if self._waits else 0.0, self._until - self._clock.boot())
         give_up_at = self._clock.boot() + patience
@@ -200,7 +201,8 @@ class _Attempt:
                     return answer
                 if self._clock.boot() < trust_until(sent, self._ask.ttl):
                     return Grip(answer.lease, sent)
-                # Asking again under the same holder id gives the same grant with its full ttl.
+                # A repeated request under the same holder id returns the same grant with its full
+                # ttl.
                 msg = f"the store took longer to answer than the ttl of {self._ask.ttl:g} s"
                 raise StoreUnavailable(msg)
             except StoreUnavailable:
@@ -215,7 +217,7 @@ class _Attempt:
             answer = await self._request()
         else:
             try:
-                # Who waits a little must not be held up for long by a server that hangs.
+                # A server that hangs must not delay a caller with a short wait.
                 async with asyncio.timeout(patience):
                     answer = await self._request()
             except TimeoutError as error:

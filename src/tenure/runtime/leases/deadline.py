@@ -1,4 +1,4 @@
-"""The deadline of a lease, watched on the event loop of its hold."""
+"""Watches the deadline of a lease on the event loop of its hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DeadlineWatch"]
 class DeadlineWatch:
     """Declares a loss at the deadline, even if the keeper's thread is stuck or dead.
 
-    It does not know the hold: that must not be kept alive.
+    It has no reference to the hold, which must stay collectable.
     """
 
     def __init__(self, kept: KeptLease, loop: asyncio.AbstractEventLoop) -> None:
@@ -21,11 +21,11 @@ class DeadlineWatch:
         self._alarm = self._set_alarm()
 
     def stop(self) -> None:
-        """End it, on its loop."""
+        """Stop watching. Called on its loop."""
         self._alarm.cancel()
 
     def _look(self) -> None:
-        if not self._kept.is_lost:  # it was renewed meanwhile
+        if not self._kept.is_lost:  # the lease was renewed meanwhile
             self._alarm = self._set_alarm()
 
     def _set_alarm(self) -> asyncio.TimerHandle:

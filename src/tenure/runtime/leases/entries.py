@@ -1,13 +1,13 @@
-"""Entries: what each `with` block on a shared context manager has for itself.
+"""Gives each `with` block on a shared context manager state of its own.
 
-A lock is a description that tasks and threads share, and each of its blocks has a hold of its own.
-Python tells `__enter__` and `__exit__` nothing but the shared object. The running task or thread
-does not say which block ends: fixtures, exit stacks and FastAPI dependencies leave in another one.
+A lock is a description that tasks and threads share, and each of its blocks has its own hold.
+Python passes only the shared object to `__enter__` and `__exit__`. The running task or thread does
+not identify the block: fixtures, exit stacks and FastAPI dependencies leave it in another one.
 
 A `with` statement and an exit stack look up both methods, one right after the other, before they
-call the first. So both are descriptors here, and the two look-ups get the same `Entry`. Only
-methods that are called by hand, as in `lock.__enter__()`, have none in common; for them
-`EnteredByHand` goes by the owner.
+call the first. So both are descriptors here, and the two look-ups return the same `Entry`. Methods
+that are called by hand, as in `lock.__enter__()`, share no entry; `EnteredByHand` finds their holds
+by the owner.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Held = TypeVar("Held")
 
 
 class Entry(Generic[Held]):
-    """One block. `hold` is what it was entered with."""
+    """One block, with the hold that it was entered with."""
 
     def __init__(self) -> None:
         self.is_paired = False
-        """Whether the method that leaves it knows it."""
+        """Whether a method that leaves the block refers to this entry."""
         self.hold: Held | None = None
 
 
 class _Pending(threading.local):
-    """A first look-up of this thread, while the second may follow.
+    """The entry of a first look-up in this thread, for a second one that may follow.
 
-    Only the method that was looked up keeps the entry alive: what `hasattr(lock, "__exit__")` has
-    looked up and dropped must not become the counterpart of a later look-up.
+    A weak reference: only the method that was looked up keeps the entry alive. A look-up that was
+    dropped, as by `hasattr(lock, "__exit__")`, must not match a later one.
     """
 
     shared: int = 0
@@ -51,13 +51,13 @@ class _Pending(threading.local):
 _pending = _Pending()
 
 
-# `with` looks up the method that leaves last, and from Python 3.14 on first. Exit stacks look up
-# both methods on the class, that one always last.
+# `with` looks up `__exit__` second, and from Python 3.14 on first. Exit stacks look up both methods
+# on the class, `__exit__` always second.
 _WITH_LOOKS_UP_LEAVING_FIRST = sys.version_info >= (3, 14)
 
 
 class _EntryMethod:
-    """A method that also gets the entry that it belongs to."""
+    """A method that gets the entry of its block as an argument."""
 
     def __init__(self, name: str, *, leaves: bool) -> None:
         self._name = name
@@ -84,7 +84,7 @@ class _EntryMethod:
 
     def _call(self, entry: Entry[Any], shared: object, *details: object) -> Any:
         if _pending.entry is not None and _pending.entry() is entry:
-            _pending.entry = None  # called without its counterpart: by hand
+            _pending.entry = None  # called by hand: no look-up of the counterpart
         return getattr(shared, self._name)(entry, *details)
 
 
@@ -97,14 +97,14 @@ def entry_methods(enter: str, leave: str) -> tuple[Any, Any]:
 
 
 class EnteredByHand(Generic[Held]):
-    """Holds whose blocks are left by a separate call, found by what entered them."""
+    """Holds whose blocks are entered and left by direct calls, by the owner that entered them."""
 
     def __init__(self) -> None:
         self._entered: list[tuple[weakref.ref[Owner], Held]] = []
         self._failed: weakref.WeakSet[Owner] = weakref.WeakSet()
 
     def fail(self, owner: Owner) -> None:
-        """Remember that `owner` did not get in: it has nothing to leave."""
+        """Record that `owner` failed to enter, so it has nothing to leave."""
         self._failed.add(owner)
 
     def add(self, owner: Owner, hold: Held) -> None:
@@ -112,7 +112,8 @@ class EnteredByHand(Generic[Held]):
         self._entered.append((weakref.ref(owner), hold))
 
     def take(self, owner: Owner, name: str) -> Held:
-        """Return the hold that `owner` leaves: its own last one, the only abandoned, the only one.
+        """Return the hold to leave: the owner's last, else the only abandoned one, else the only
+        one.
 
         Raises ConfigError if several holds fit, or if `owner` has failed to enter its block.
         """

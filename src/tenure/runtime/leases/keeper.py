@@ -1,10 +1,10 @@
-"""The keeper renews every lease this process holds, and says when one can no longer be trusted.
+"""The keeper renews every lease of this process, and declares a lease lost that it cannot trust.
 
-It runs on the host, so that a blocked user loop loses nothing.
+It runs on the host, so that a blocked user loop loses no lease.
 
-The rule it lives by: a lease is trusted until *send time of the last good renewal + ttl - margin*
-on the boot clock. A failed renewal is unknown, not lost, and is tried again until then; "not
-yours" is lost at once; once lost, always lost, whatever reply still arrives.
+Invariant: a lease is trusted until *send time of the last good renewal + ttl - margin* on the boot
+clock. After a failed renewal its state is unknown, not lost, and the keeper retries until then. If
+the store says "not yours", it is lost at once. A lost lease stays lost, whatever reply arrives.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ __all__ = ["Keeper", "KeptLease"]
 
 log = logging.getLogger("tenure")
 
-# While leases come and go the keeper looks this often, kept or not, so that a short hold finds it
-# planned early enough and need not wake its thread: that would cost more than the hold itself.
+# While leases come and go the keeper wakes this often even without leases. So a short hold need not
+# wake its thread, which would cost more than the hold itself.
 _STAY_AWAKE = 1.0
 
-# How much earlier than planned, in shares of its ttl, a lease is renewed to save a call.
+# A lease joins the batch of another renewal up to this share of its ttl early, which saves a call.
 _ALONG = 0.05
 
-# An error of ours may come again at once; leases must not run out meanwhile.
+# The pause after a bug in the keeper: long enough not to spin, short enough for the leases.
 _AFTER_A_SURPRISE = 0.1
 
-# Keys that nobody used for an hour are forgotten, looked for now and then while something is held.
+# Keys that were idle for an hour are removed. This is how often to look, while a lease is held.
 _PRUNE_EVERY = 600.0
 
 
 class KeptLease:
-    """One lease in the keeper's care. Any thread may ask it; the keeper's thread changes it."""
+    """A lease that the keeper renews. Any thread may read it; the keeper's thread changes it."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class KeptLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lease must not be trusted; reads the clock, so it is honest after a pause."""
+        """Whether the lease must not be trusted. Reads the clock, so it is right after a pause."""
         if self.reason is None and not self._ended and self._clock.boot() >= self.deadline:
             over = self.deadline >= self._ends_at
             self.lose("max_hold is over" if over else "it could not be renewed in time")
@@ -83,7 +83,7 @@ class KeptLease:
         return max(0.0, self.deadline - self._clock.boot())
 
     def end(self) -> bool:
-        """Look at the clock for the last time; return whether the lease was trusted up to now."""
+        """End the lease. Returns whether it was trusted up to now."""
         trusted = not self.is_lost
         with self._deciding:
             self._ended = True
@@ -92,8 +92,8 @@ class KeptLease:
     def extend(self, sent: float) -> None:
         """Trust the lease longer after a renewal that was sent at `sent` succeeded.
 
-        Renewals may overtake each other, but all of them give the same ttl: whichever the store
-        carried out last, the lease lives at least as long as any of them says.
+        Renewals may overtake each other, but all give the same ttl. So the lease lives at least as
+        long as each of them says, whichever the store carried out last.
         """
         with self._deciding:
             if self.reason is None and self._clock.boot() < self.deadline:
@@ -103,9 +103,9 @@ class KeptLease:
                 self.failures = 0
 
     def lose(self, reason: str) -> None:
-        """Declare the lease lost, for good; only the first reason counts.
+        """Declare the lease lost for good. Only the first reason counts.
 
-        Not once it has ended: a renewal that crossed the release finds nothing, and rightly so.
+        Does nothing once it has ended: a renewal that crosses the release rightly finds no lease.
         """
         with self._deciding:
             if self.reason is not None or self._ended:
@@ -114,20 +114,20 @@ class KeptLease:
         self._on_lost(reason)
 
     def was_missing(self, reason: str) -> None:
-        """Declare it lost after all, because its release found that it had been gone before."""
+        """Declare it lost after its end, because the release found it gone."""
         with self._deciding:
             self.reason = reason
         self._on_lost(reason)
 
     def postpone(self, now: float) -> None:
-        """Try again soon after a renewal whose outcome is unknown."""
+        """Plan another renewal soon, after one with an unknown outcome."""
         self.failures += 1
         pause = retry_after_error(self.failures, self._clock.random())
         self.renew_at = now + min(pause, self.lease.ttl / 10)
 
 
 class Keeper:
-    """Keeps leases until they are dropped, on the host. Starts with the first one.
+    """Renews leases on the host until they are dropped. Starts with the first lease.
 
     `keep` is called on the app's loop, `drop` from any thread.
     """
@@ -137,7 +137,9 @@ class Keeper:
         self._clock = host.store.clock
         self._events = events
         self._hosted: HostedTask | None = None
-        self._kept: dict[KeptLease, None] = {}  # in order: a seed must mean the same every time
+        self._kept: dict[
+            KeptLease, None
+        ] = {}  # a dict, for its order: a simulation must repeat under the same seed
         self._forgotten: deque[KeptLease] = deque()
         self._changing = threading.Lock()
         self._planned = -math.inf
@@ -152,12 +154,12 @@ class Keeper:
         host.data.add_source(self._in_hand)
 
     def keep(self, kept: KeptLease) -> None:
-        """Take a lease into care.
+        """Start to renew a lease.
 
-        The keeper is woken only if this lease is due before the instant it planned to wake
-        anyway: short holds then cost no thread switch.
+        Wakes the keeper only if this lease is due before its next planned wake-up. So short holds
+        cost no thread switch.
         """
-        # One that has ended by an error of ours is worth a second try.
+        # Restarts a keeper that a bug has ended.
         if self._hosted is None or self._hosted.done:
             self._hosted = self._host.start(self.run)
         with self._changing:
@@ -165,37 +167,37 @@ class Keeper:
             self._kept_lately = True
             sooner = min(kept.renew_at, kept.deadline) < self._planned
         if sooner and self._loop is not None:
-            with suppress(RuntimeError):  # its thread has ended, and another one begins just now
+            with suppress(RuntimeError):  # the host's thread has ended, and another one is starting
                 self._loop.call_soon_threadsafe(self._changed.set)
 
     def drop(self, kept: KeptLease) -> None:
-        """Stop renewing: a renewal is `in_flight` when this returns, or none will be sent.
+        """Stop renewing. When this returns, a renewal is `in_flight`, or none will be sent.
 
-        One in flight is harmless to a release: it never resurrects a lease.
+        A renewal in flight does not disturb a release: it never resurrects a lease.
         """
         with self._changing:
             self._kept.pop(kept, None)
 
     def forget(self, kept: KeptLease) -> None:
-        """Stop renewing, soon. For finalizers: they may run inside `keep`, whose lock is taken."""
+        """Stop renewing soon. For finalizers, which may run while `keep` holds its lock."""
         self._forgotten.append(kept)
 
     async def close(self) -> None:
-        """Stop renewing. What is still held ends with its ttl."""
+        """Stop all renewals. Leases that are still held end with their ttl."""
         if self._hosted is not None:
             await self._host.stop(self._hosted)
 
     async def run(self) -> None:
         """Renew and watch deadlines until cancelled."""
         self._loop = loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()  # one that was used belongs to its loop
+        self._changed = asyncio.Event()  # an event that was used belongs to its loop
         try:
             while True:
                 self._changed.clear()
                 timeout = self._turn()
                 await self._clock.wait(self._changed, timeout)
         finally:
-            if self._loop is loop:  # and not that of another thread, after this one has ended
+            if self._loop is loop:  # not the event of a newer thread, after this one has ended
                 self._loop = None
             every = (self._renewal, self._pruning, self._confirming)
             running = [task for task in every if task is not None]
@@ -205,7 +207,7 @@ class Keeper:
                 await asyncio.wait(running)
 
     def _turn(self) -> float | None:
-        """Do what is due; return how long there is nothing to do, None for ever."""
+        """Do what is due. Returns the seconds until the next thing to do, None if there is none."""
         try:
             now = self._clock.boot()
             self._lose_overdue(now)
@@ -229,7 +231,7 @@ class Keeper:
         held = self._snapshot()
         if not any(kept.renew_at <= now for kept in held):
             return
-        # Who would be due in a moment goes along: a renewal is never too early.
+        # Leases that are due soon join this batch: an early renewal is harmless.
         due = [kept for kept in held if kept.renew_at <= now + _ALONG * kept.lease.ttl]
         self._renewal = asyncio.ensure_future(self._renew(due))
         self._renewal.add_done_callback(self._renewed)
@@ -249,7 +251,7 @@ class Keeper:
         try:
             store = await self._host.open_store()
             answers = await store.leases.renew([kept.lease for kept in due])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the leases are in doubt
+        except Exception as error:  # noqa: BLE001 - after any error the state of the leases is unknown
             self._note_failure(due, error)
         else:
             was_failing = self._failures > 0
@@ -265,7 +267,7 @@ class Keeper:
             for kept in due:
                 kept.in_flight = False
 
-    def _take_answer(self, kept: KeptLease, answer: bool | None, sent: float) -> None:  # noqa: FBT001 - None is an answer too
+    def _take_answer(self, kept: KeptLease, answer: bool | None, sent: float) -> None:  # noqa: FBT001 - None is a third answer
         if answer:
             kept.extend(sent)
         elif answer is None:
@@ -279,7 +281,7 @@ class Keeper:
             return Holdings(holds=tuple(kept.lease.key for kept in self._kept))
 
     def _start_confirming(self, store: Store) -> None:
-        """Find out beside the renewals whether the store has lost its data, if that is in doubt."""
+        """Find out whether the store has lost its data, if suspected. Runs beside the renewals."""
         is_free = self._confirming is None or self._confirming.done()
         if self._host.data.is_suspected and is_free:
             self._confirming = asyncio.ensure_future(self._confirm(store))
@@ -305,7 +307,7 @@ class Keeper:
             kept.postpone(self._clock.boot())
 
     def _start_prune(self, now: float) -> None:
-        """Forget idle keys now and then, beside the renewals: it may take its time."""
+        """Remove idle keys now and then. Runs beside the renewals, because it may take long."""
         if self._pruning is None and self._kept and now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY
             self._pruning = start_soon(self._prune())
@@ -319,7 +321,7 @@ class Keeper:
             self._pruning = None
 
     def _plan(self) -> float:
-        """Return and publish the boot instant of the next thing to do."""
+        """Compute and publish the boot instant of the next wake-up."""
         with self._changing:
             self._drop_forgotten()
             instants = [kept.deadline for kept in self._kept]

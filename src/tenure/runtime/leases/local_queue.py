@@ -1,7 +1,7 @@
-"""Queues inside a process: of all tasks that wait for one key, only the first asks the store.
+"""Queues inside a process: of all tasks that wait for one key, only the first polls the store.
 
-So a process with a thousand waiting tasks is one waiter on the store, and its tasks are served in
-the order in which they came.
+So a process with a thousand waiting tasks is one waiter in the store, and serves its tasks in the
+order of their arrival.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __all__ = ["LocalQueue"]
 
 
 class LocalQueue:
-    """One line per key; it exists only while somebody stands in it."""
+    """One queue per key. It exists only while a task waits in it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lines: dict[str, deque[asyncio.Event]] = {}
 
     async def enter(self, key: str, timeout: float | None) -> bool:
-        """Return True at the head of the line, or False after `timeout` seconds in it.
+        """Return True at the head of the queue, or False after `timeout` seconds.
 
         After True the caller must `leave`.
         """
@@ -41,7 +41,7 @@ class LocalQueue:
         return reached
 
     def leave(self, key: str) -> None:
-        """Let the next one to the head."""
+        """Leave the queue, and wake the next task."""
         self._step_out(key, self._lines[key][0])
 
     def _step_out(self, key: str, turn: asyncio.Event) -> None:

@@ -1,9 +1,9 @@
-"""Owners: on whose behalf something is acquired, to tell a caller that would wait for itself.
+"""Owners of holds, to detect a caller that would wait for a lock that it holds itself.
 
 In asynchronous code the owner is the running task. In synchronous code it is a `Caller`: a thread
-within one context. The thread alone is not enough. A thread pool runs one request in it while
-another one, which entered a lock there, goes on elsewhere. Pools such as that of FastAPI run each
-call in a copy of its caller's context, so what is set in the copy is gone with the call.
+within one context. The thread alone is not enough: a thread pool may run one request in a thread
+where another request entered a lock, and continue that request elsewhere. Pools such as FastAPI's
+run each call in a copy of its caller's context, so a variable set in the copy ends with the call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Caller", "Owner", "current_caller", "current_owner", "owner"]
 
 
 class Owner(Protocol):
-    """A task or a caller."""
+    """A task, or a thread within one context."""
 
     def done(self) -> bool:
         """Whether it has ended."""
@@ -25,7 +25,7 @@ class Owner(Protocol):
 
 
 class Caller:
-    """A thread that waits for an event loop in another one."""
+    """A thread that waits for an event loop in another thread."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self.thread = thread
@@ -35,21 +35,21 @@ class Caller:
 
 
 owner: ContextVar[Owner] = ContextVar("tenure_owner")
-"""The owner, if not the running task: a caller that waits for that task."""
+"""The thread on whose behalf the running task acquires, if there is one."""
 
 _caller: ContextVar[Caller] = ContextVar("tenure_caller")
 
 
 def current_owner() -> Owner | None:
-    """Return what would wait for itself by waiting for something that it holds."""
+    """Return the current owner: waiting for a lock that it holds would never end."""
     return owner.get(None) or asyncio.current_task()
 
 
 def current_caller() -> Caller:
-    """Return the caller in this thread; the same one as long as its context lives."""
+    """Return the caller of this thread, the same object as long as its context lives."""
     caller = _caller.get(None)
     thread = threading.current_thread()
-    if caller is None or caller.thread is not thread:  # or the context was copied from there
+    if caller is None or caller.thread is not thread:  # the context was copied from another thread
         caller = Caller(thread)
         _caller.set(caller)
     return caller

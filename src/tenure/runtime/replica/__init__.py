@@ -1,1 +1,1 @@
-"""This process as the store knows it, and the recovery of dead replicas."""
+"""The record of this process in the store, and the recovery of dead replicas."""

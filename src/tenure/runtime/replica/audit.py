@@ -1,7 +1,7 @@
-"""The audit: jobs that the store thinks run here, and of which nobody here knows.
+"""The audit: finds jobs that run here by the store's records, but not in this process.
 
-A store that loses its last writes in a fail-over has forgotten that they ended. Their replica
-lives, so that nobody else would ever take them.
+A store that loses its last writes in a fail-over may forget that jobs have ended. Their replica is
+alive, so no other worker would ever recover them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from tenure.stores.contract import Store
 
 __all__ = ["Audit", "CountInterval"]
 
-# A claim whose reply is on its way makes a difference, too, but not for so many beats.
+# A claim in flight makes the counts differ as well, but not for this many beats in a row.
 _BEATS = 2
 
-# Some stores have to look at many records to count, and what is counted seldom differs.
+# Counting is expensive on some stores, and the counts seldom differ.
 _COUNT_EVERY = 60.0
 
 
 class CountInterval:
-    """Says which beats shall count the jobs of a replica: some in a row, once a minute."""
+    """Chooses the beats that count the jobs of a replica: some in a row, once a minute."""
 
     def __init__(self) -> None:
         self._next = -math.inf
         self._left = 0
 
     def take(self, now: float) -> bool:
-        """Return whether the beat that is sent now shall count."""
+        """Return whether the next beat should count."""
         if now >= self._next:
             self._next, self._left = now + _COUNT_EVERY, _BEATS
         self._left -= 1
@@ -41,7 +41,7 @@ class CountInterval:
 
 
 class Audit:
-    """Compares what beats say with what is known here."""
+    """Compares the counts in beats with the jobs that run in this process."""
 
     def __init__(self, store: Store, retrier: Retrier, settler: Settler) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class Audit:
         self._differs = 0
 
     def beaten(self, held: int | None, running: int) -> None:
-        """Take note of how many jobs the store and the worker think that run here."""
+        """Compare the number of jobs by the store (`held`) with that of this worker."""
         if held is not None:
             self._differs = self._differs + 1 if held > running else 0
 
@@ -61,9 +61,9 @@ class Audit:
     async def hand_back(
         self, replica: str, running: Callable[[], set[str]], give_up: asyncio.Event
     ) -> None:
-        """Give to others what is not known here. No claim may be under way.
+        """Hand back jobs that do not run in this process. No claim may be in flight.
 
-        What was settled at this moment is named as well, and the store refuses to change it.
+        The list may include jobs that were settled just now. The store rejects their hand-back.
         """
         self._differs = 0
         find = partial(self._store.jobs.find, state="running", replica=replica, limit=BATCH_MAX)
@@ -71,4 +71,6 @@ class Audit:
         here = running()
         for record in page.jobs:
             if record.id not in here:
-                self._settler.hand_back(record, why="its worker had finished it, or never got it")
+                self._settler.hand_back(
+                    record, why="its worker had finished it, or never received it"
+                )

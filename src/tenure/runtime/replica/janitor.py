@@ -1,4 +1,7 @@
-"""Looking after others: whoever beats also recovers the jobs of the dead, and prunes."""
+"""The janitor: a replica that beats also recovers the jobs of dead replicas, and prunes.
+
+Every replica does this, so there is no leader to elect. The store gives each orphan to one of them.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,22 @@ __all__ = ["Janitor"]
 
 log = logging.getLogger("tenure")
 
-# What is over is removed by every replica, in slices.
+# Every replica prunes this often, in slices.
 _PRUNE_EVERY = 60.0
-# To find forgotten timers, all of them are read.
+# Rarer, because it reads all timers to find forgotten ones.
 _FORGET_EVERY = 3600.0
-# Long enough for a service that is switched off over the holidays to go on where it was.
+# Longer than a service is switched off over holidays: its timers continue where they were.
 _FORGOTTEN_AFTER = 14 * 86_400.0
 
-# More than the longest pause between two tries of a call, see `retry_after_error`.
+# Longer than the longest pause between two tries of a call; see `retry_after_error`.
 _SECOND_LOOK = 1.2
 
-# A smaller lead is not worth a write: jobs are taken 5 s past their deadline at the earliest.
+# A smaller lead needs no write: recovery starts 5 s after a deadline at the earliest.
 _LEAD_MIN = 0.5
 
 
 class Janitor:
-    """Decides by its own beats when to recover and prune, and does it beside them."""
+    """Decides after each beat whether to recover and prune, and does so beside the beats."""
 
     def __init__(self, store: Store, settings: Settings, events: Events) -> None:
         self._store = store
@@ -58,11 +61,11 @@ class Janitor:
 
     @property
     def ahead(self) -> float:
-        """By how much the next beat has to postpone deadlines."""
+        """By how many seconds the next beat must postpone the deadlines of running jobs."""
         return self._lead.unsent
 
     async def begin(self, own: Sequence[str]) -> None:
-        """Take note that it has just joined, under these ids."""
+        """Record that the replica has just joined."""
         is_alone = not any(
             replica.id not in own and replica.expires_in > 0 and not replica.dead
             for replica in await self._store.jobs.replicas()
@@ -72,7 +75,7 @@ class Janitor:
         self._may_recover_at = now + first_recovery_after(self._ttl, is_alone=is_alone)
 
     def beaten(self, sent: float, beat: Beat | None) -> bool:
-        """Take note of a good beat; say whether the record may have expired before it."""
+        """Record a successful beat. Returns whether the record may have expired before it."""
         gap, late_by = sent - self._last_beat, self._clock.boot() - self._last_beat
         jump = 0.0 if beat is None else self._lead.read(Reading(sent, beat.now))
         if pause := recovery_pause(self._ttl, gap=gap, jump=jump):
@@ -81,7 +84,7 @@ class Janitor:
         return late_by + max(0.0, jump) > self._ttl
 
     def look(self, by: str, beat: Beat) -> None:
-        """Recover and prune beside the beats, which must not wait for it."""
+        """Start recovery and pruning if they are due. Beats do not wait for them."""
         now = self._clock.boot()
         if not beat.expired:
             self._expired_since = None
@@ -94,21 +97,20 @@ class Janitor:
             self._pruning = asyncio.ensure_future(self._prune())
 
     def next_look(self, pause: float) -> float:
-        """Return when to beat again, at the latest after `pause`.
+        """Return the pause before the next beat, at most `pause`.
 
-        At once if the store's clock has run ahead: the next beat postpones the deadlines of running
-        jobs. A replica that has just joined waits for one beat of each worker, and then takes
-        what is overdue.
+        It is 0 if the store's clock has run ahead, because the next beat postpones the deadlines of
+        running jobs. A replica that has just joined first waits for one beat of every other worker.
         """
         if self.ahead:
             return 0.0
         return pause if self._expired_since is None else min(pause, self._second_look)
 
     def _should_recover(self, now: float) -> bool:
-        """Whether it is time: what looks dead gets a second look, after a moment.
+        """Whether to recover now: an expired replica is confirmed by a second look a moment later.
 
-        A replica that could not reach the store tries again within a second. Whoever is back
-        first must not take from those who are a moment later.
+        After an outage every replica tries again within a second. The first to return must not take
+        the jobs of those that return a moment later.
         """
         assert self._expired_since is not None
         seen_twice = now - self._expired_since >= self._second_look
@@ -122,9 +124,9 @@ class Janitor:
         try:
             await self._recovery.run(self._store, by, as_of)
         except TenureError as error:
-            log.info("recovery goes on with the next beat: %s", error)
+            log.info("recovery failed and continues with the next beat: %s", error)
         except Exception:
-            log.exception("recovery failed in an unexpected way; it goes on with the next beat")
+            log.exception("recovery failed in an unexpected way; it continues with the next beat")
 
     async def _prune(self) -> None:
         try:
@@ -134,26 +136,29 @@ class Janitor:
                 self._forget_at = now + _FORGET_EVERY * (0.5 + self._clock.random())
                 await Scheduling(self._store).forget(idle=_FORGOTTEN_AFTER)
         except TenureError as error:
-            log.info("could not prune what is over this time: %s", error)
+            log.info(
+                "could not prune finished jobs and idle keys; the next try is in a minute: %s",
+                error,
+            )
         except Exception:
-            log.exception("pruning failed in an unexpected way; it is tried again in a minute")
+            log.exception("pruning failed in an unexpected way; the next try is in a minute")
 
 
 class _Lead:
-    """How far the store's clock has run ahead of the local one, by the answers to beats.
+    """Measures by how much the store's clock has run ahead of the local one, from beats.
 
-    Deadlines of running jobs are instants of the store's clock. They come early by its lead.
+    Deadlines of running jobs are instants of the store's clock, so they come early by this lead.
     """
 
     def __init__(self) -> None:
         self.unsent = 0.0
-        """The lead that the next beat has to tell the store."""
+        """The lead that the next beat must send."""
         self._last: Reading | None = None
         self._lowest: Reading | None = None
-        """The reading since the lead was last told at which the store's clock was most behind."""
+        """The reading since the last sent lead in which the store's clock was furthest behind."""
 
     def read(self, reading: Reading) -> float:
-        """Take note of the answer to a beat that has told `untold`; return the latest jump."""
+        """Take the reading of a beat that has sent `unsent`. Returns the latest jump."""
         jump = 0.0 if self._last is None else clock_jump(self._last, reading)
         lowest = self._last if self.unsent else self._lowest
         if lowest is None or clock_jump(lowest, reading) < 0:

@@ -1,8 +1,9 @@
-"""Recovery: look for jobs that run nowhere, decide how they ended, settle them.
+"""Recovery: finds jobs whose replica is dead, decides how they ended, and settles them.
 
-A look-up, never a scan. A process that dies between look and settle loses nothing: the store
-reserves what was found for a few seconds only, and a fence lets each job be settled once. A reply
-that is lost costs no event: what has arrived is sent again, and the store recognises the repeat.
+The store finds them by an index, never by a scan. If this process dies between look and settle,
+nothing is lost: the store reserves the orphans for a few seconds only, and the fence lets each job
+be settled once. After a lost reply the same settlements are sent again, and the store recognises
+them, so no event is lost.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from tenure.stores.contract import Store
 
 __all__ = ["Recovery", "TakenJob", "leave", "recover_replica", "recovery_grace", "take"]
 
-# The most that one call takes. A look and a settlement each cost a round trip, and on SQLite a wait
-# for the disk: with half as many jobs in a slice, a recovery took a third longer.
+# The most jobs in one call. A look and a settlement each cost a round trip, and on SQLite a wait
+# for the disk. Measured: with half as many jobs in a slice, a recovery took a third longer.
 _SLICE = BATCH_MAX
-# Others who settle the same slices do this work as well.
+# Others that settle the same slices do this work as well.
 _IN_VAIN_MAX = 3
-# How often it is asked what became of a settlement that got no answer: for about two seconds.
+# How often to look whether an unanswered settlement has arrived: for about two seconds.
 _TRIES = 5
 
 End: TypeAlias = Callable[[JobRecord, int], Settlement]
@@ -40,17 +41,17 @@ End: TypeAlias = Callable[[JobRecord, int], Settlement]
 
 
 def recovery_grace(settings: Settings) -> float:
-    """Return how far past its deadline a job is taken even from a living replica.
+    """Return how many seconds after its deadline a job is taken even from a living replica.
 
-    Not before its own worker has had the time to cancel it. A time-out begins later than the claim
-    if a child process has to start first.
+    Its own worker gets the time to cancel it first. If a child process has to start, the time-out
+    begins later than the claim, which this includes.
     """
     allowance = settings.start_allowance if isinstance(settings, WorkSettings) else 0.0
     return max(settings.grace, allowance + UNWIND_SECONDS)
 
 
 class TakenJob(Struct, frozen=True):
-    """A job that was taken from its replica: as it was found, and what became of it."""
+    """A job that was taken from its replica: its record before, and its state after."""
 
     job: JobRecord | None
     """None if its record cannot be read."""
@@ -67,9 +68,9 @@ async def take(
     limit: int = _SLICE,
     as_of: int | None = None,
 ) -> list[TakenJob] | None:
-    """Take up to `limit` orphans for `by`, of one replica or of all that are gone.
+    """Settle up to `limit` orphans, of one replica or of all that are dead.
 
-    None: there are none. An empty list: others have settled those that were found.
+    Returns None if there were none, and an empty list if others have settled them meanwhile.
     """
     orphans = await store.jobs.orphans(
         by=by, replica=replica, grace=grace, limit=limit, as_of=as_of
@@ -82,10 +83,10 @@ async def take(
 
 
 async def leave(store: Store, replica: str) -> list[str]:
-    """Hand back, uncounted, what a replica still holds, and forget its record; return the ids.
+    """Hand back the jobs of a replica without counting losses, and remove its record.
 
-    The look comes first: it ends the claims of the replica, and finds what a claim got whose reply
-    was lost.
+    Returns the ids of the jobs. The look comes first: it stops further claims of the replica, and
+    it finds jobs of a claim whose reply was lost.
     """
     ids = []
     async for slice_ in _slices(store, by=replica, replica=replica, end=_handed_back_by(replica)):
@@ -102,9 +103,9 @@ async def recover_replica(
     delays: Sequence[float],
     pause: float = 0.0,
 ) -> list[TakenJob]:
-    """Do at once, for a process known to be dead, what recovery would do after its ttl.
+    """Recover the jobs of a process that is known to be dead, without waiting for its ttl.
 
-    Jobs in `started` count a loss; the others are handed back, and are due after `pause`.
+    Jobs in `started` count a loss. The others are handed back, and are due after `pause`.
     """
     hand_back = _handed_back_by(by, pause)
 
@@ -120,7 +121,7 @@ async def recover_replica(
 
 
 class Recovery:
-    """Recovers for one replica, or by hand."""
+    """Recovers expired jobs, for the janitor of a replica or for an operator."""
 
     def __init__(self, settings: Settings, clock: Clock, events: Events) -> None:
         self._settings = settings
@@ -129,15 +130,15 @@ class Recovery:
 
     @property
     def delays(self) -> list[float]:
-        """When a job is due again after its first, second, ... loss; as many as it may have."""
+        """The delays after the first, second, ... loss of a job, one for each loss it may have."""
         return loss_delays(self._settings.loss_budget, self._clock.random())
 
     async def run(
         self, store: Store, by: str, as_of: int | None = None, *, named: str = ""
     ) -> list[Recovered]:
-        """Take everything that has expired, slice by slice, for `by`; events say `named`, if given.
+        """Settle all expired jobs, slice by slice. Events name `named`, or else `by`.
 
-        With `as_of`, the instant of a beat, a clock that was set ahead since expires nothing.
+        With `as_of`, the instant of a beat, a store clock that was set ahead since expires nothing.
         """
         grace = recovery_grace(self._settings)
 
@@ -192,7 +193,7 @@ async def _slices(
 
 
 async def _settle(store: Store, ends: Sequence[Settlement]) -> list[Settled | None]:
-    """Settle a slice; None for those that have not arrived, for a later look to find."""
+    """Settle a slice. None in the answers: not settled, so a later look finds the job again."""
     try:
         return list(await store.jobs.settle(ends))
     except StoreUnavailable:
@@ -203,11 +204,11 @@ async def _settle(store: Store, ends: Sequence[Settlement]) -> list[Settled | No
 
 
 async def _arrived(store: Store, ends: Sequence[Settlement]) -> dict[str, Settled]:
-    """Return the answers to settlements that have arrived although the store has not said so.
+    """Return the answers to settlements that the store has carried out without a reply.
 
-    Its reply was lost, or on PostgreSQL an open transaction holds one of the jobs. A job that still
-    runs under its fence is left alone: its replica may have come back since the look. The others
-    can be sent again, because that changes nothing any more.
+    The reply was lost, or on PostgreSQL an open transaction holds one of the jobs. A job that still
+    runs under its fence is left alone, because its replica may have come back since the look. The
+    other settlements are sent again, which changes nothing and returns their answers.
     """
     failures = 0
     while True:

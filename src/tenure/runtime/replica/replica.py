@@ -1,10 +1,11 @@
-"""A replica: this process as the store knows it. One record, renewed on the host.
+"""A replica: the record of this process in the store, renewed by heartbeats on the host.
 
-Everything the process runs stands on that record. While it cannot be renewed the jobs are in
-doubt and run on; only the store's word that they were taken over stops them.
+All jobs of the process depend on that record. While heartbeats fail, the jobs keep running. They
+are stopped only when the store says that they were taken over.
 
-Under a supervisor the record is renewed by that one, as long as the process exists: whatever keeps
-this process from running threads loses nothing. It renews by itself when it hears nothing.
+Under a supervisor, the supervisor sends the heartbeats as long as the process exists. So code that
+blocks all threads of this process loses no jobs. If the supervisor is silent, this process beats
+itself.
 """
 
 from __future__ import annotations
@@ -40,43 +41,43 @@ __all__ = ["Replica", "ReplicaListener", "pause_after"]
 
 log = logging.getLogger("tenure")
 
-# An error of ours may come again at once; the ttl must not run out meanwhile.
+# The pause after a bug in a beat: long enough not to spin, short enough for the ttl.
 _AFTER_A_SURPRISE = 0.3
-# There are more cancels than one answer holds.
+# The pause before the next beat if an answer is full of cancels: there are more.
 _MORE_CANCELS = 0.05
-# A supervisor beats every third of the ttl. Two beats of silence leave time for one of our own.
+# A supervisor beats every third of the ttl. After two missed beats there is time for one here.
 _SILENCE = 2 / 3
 
 
 class ReplicaListener(Protocol):
-    """Who wants to know how the replica fares; called on the loop of the app."""
+    """Gets the events of a replica, on the loop of the app."""
 
     def on_joined(self, replica: str) -> None:
         """Work may be claimed under this id."""
         ...
 
     def on_heartbeat(self, replica: str, held: int | None, *, revived: bool) -> None:
-        """The record was renewed; the store thinks that it holds so many jobs, if it has counted.
+        """The record was renewed. `held`: the number of its jobs, if the store has counted them.
 
-        `revived` if it may have expired for a while, in which claims got nothing.
+        `revived`: the record may have expired for a while, and claims got nothing meanwhile.
         """
         ...
 
     def on_taken_over(self, replica: str) -> None:
-        """All that ran under this id was given to others."""
+        """The replica was declared dead: other replicas have recovered its jobs."""
         ...
 
     def on_cancels(self, jobs: list[str]) -> None:
-        """Somebody wants these jobs to stop. May be told several times."""
+        """Cancellation of these jobs was requested. May be called several times for a job."""
         ...
 
     def on_order(self, order: Stop | Retire | IsolationOver | None) -> None:
-        """The supervisor wants something of this process; None: it is gone itself."""
+        """The supervisor sent a message; None: the supervisor is gone."""
         ...
 
 
 class Replica:
-    """Joins, beats, recovers others and joins again under a new id when it was taken for dead."""
+    """Joins, beats, and recovers dead replicas. Joins under a new id if it was declared dead."""
 
     def __init__(
         self,
@@ -103,13 +104,13 @@ class Replica:
         self._loop = asyncio.get_running_loop()
         self._hosted: HostedTask | None = None
         self.joining: str | None = None
-        """The id under which it asks to join. The store may know it before an answer comes."""
+        """The id under which it joins. The store may have it before the answer arrives."""
 
     def start(self) -> None:
         self._hosted = self._host.start(self._run)
 
     async def stop(self) -> None:
-        """Stop beating. The record stays until it is left or expires."""
+        """Stop beating. The record stays until it is removed or expires."""
         if self._hosted is not None:
             await self._host.stop(self._hosted)
 
@@ -126,17 +127,17 @@ class Replica:
                 listening.cancel()
 
     async def _join_and_live(self) -> None:
-        """Live as one replica until that is taken for dead."""
+        """Join as a new replica, and beat until it is declared dead."""
         replica, self._resumed = self._resumed or self._clock.token(), None
         self.joining = replica
         await self._join(replica)
         if self._link is not None:
-            # Before the first claim: whoever buries this process must know its name.
+            # Before the first claim: the supervisor recovers this replica if the process dies.
             self._link.send(Joined(replica))
         self._notify(self._listener.on_joined, replica)
         self.joining = None
         await self._stay_alive(replica)
-        # The jobs are noted before they are stopped. It is looked at when it joins anew.
+        # Recorded before the jobs are stopped. It is confirmed when the replica joins again.
         self._host.data.suspect(Holdings(replica=replica))
         self._notify(self._listener.on_taken_over, replica)
 
@@ -150,7 +151,7 @@ class Replica:
         await self._retrier.until_answered("join", join)
 
     async def _stay_alive(self, replica: str) -> None:
-        """Be that replica until the store says that it is dead, whatever goes wrong here."""
+        """Beat until the store says that the replica is dead. Errors do not end this."""
         while True:
             try:
                 if self._link is not None and not self._link.is_closed:
@@ -159,11 +160,13 @@ class Replica:
                 else:
                     return await self._beat_until_dead(replica)
             except Exception:
-                log.exception("the beats of a worker failed in an unexpected way; they go on")
+                log.exception("a heartbeat failed in an unexpected way; the next one follows")
                 await self._clock.sleep(_AFTER_A_SURPRISE)
 
     async def _stay_alive_supervised(self, replica: str, link: SupervisorLink) -> bool:
-        """Live on the supervisor's beats; True if it is dead, False if the supervisor is."""
+        """Rely on the supervisor's beats. Returns True if this replica is dead, False if the
+        supervisor is.
+        """
         beats_at = self._clock.boot() + _SILENCE * self._ttl
         while not link.is_closed:
             match await link.next_order(beats_at - self._clock.boot()):
@@ -175,12 +178,13 @@ class Replica:
                 case TakenOver() as renewal if renewal.replica == replica:
                     return True
             if self._clock.boot() >= beats_at:
-                # It is silent, or cannot reach the store. Perhaps this process can.
+                # The supervisor is silent, or cannot reach the store. Perhaps this process can.
                 beat = await self._beat(replica)
                 if beat is None:
                     return True
                 self._janitor.look(replica, beat)
-                # As often as without a supervisor: after longer gaps no replica may recover.
+                # As often as without a supervisor, because a replica with longer gaps may not
+                # recover.
                 pause = pause_after(beat, self._ttl, self._clock.random(), self._janitor)
                 beats_at = self._clock.boot() + pause
         return False
@@ -200,7 +204,10 @@ class Replica:
         async def beat() -> Beat | None:
             nonlocal sent, count
             sent = self._clock.boot()
-            counting, count = count, False  # if it fails, it may be for the count
+            counting, count = (
+                count,
+                False,
+            )  # the count may be what fails, so the next beat does not count
             [answer] = await self._host.store.jobs.beat(
                 [replica], ttl=self._ttl, ahead=ahead, count=counting
             )
@@ -223,13 +230,13 @@ class Replica:
         self._notify(self._listener.on_order, order)
 
     def _notify(self, how: Callable[..., None], *values: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with suppress(RuntimeError):  # the loop of the app is closed
             self._loop.call_soon_threadsafe(how, *values)
 
 
 def pause_after(beat: Beat, ttl: float, chance: float, janitor: Janitor) -> float:
-    """Return how long to wait for the next beat."""
+    """Return the pause before the next beat."""
     pause = janitor.next_look(renew_after(ttl, chance))
     if beat.more:
-        return 0.0  # else each 500 delayed jobs would begin anew a beat later than those before
+        return 0.0  # the answer is full, so more cancels wait: ask again soon
     return min(pause, _MORE_CANCELS) if len(beat.cancels) == CANCELS_MAX else pause

@@ -1,4 +1,4 @@
-"""The worker's end of the line to its supervisor."""
+"""The worker's end of the connection to its supervisor."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tenure.runtime.supervised.scoreboard import Scoreboard
 __all__ = ["SupervisorLink"]
 
 _TICK_EVERY = 0.5
-# A list of cancels may be long.
+# The most bytes of one line: a list of cancels may be long.
 _LINE_MAX = 1_000_000
 
 
 class SupervisorLink:
-    """Listens on the host, where a blocked loop does not keep it from hearing."""
+    """Receives messages on the host, so that a blocked loop of the app does not delay them."""
 
     def __init__(self, line: socket.socket, board: Scoreboard, clock: Clock) -> None:
         self.board = board
@@ -40,23 +40,23 @@ class SupervisorLink:
         """Whether the supervisor is gone."""
 
     def send(self, report: Report) -> None:
-        """Tell the supervisor something, from any thread."""
-        # Some hundred bytes always fit; if it is gone, nobody needs to know any more.
+        """Send a message to the supervisor. For any thread."""
+        # A few hundred bytes always fit the socket's buffer. If the supervisor is gone, drop them.
         with self._sending, suppress(OSError):
             self._socket.sendall(encode_message(report) + b"\n")
 
     async def listen(
         self, on_order: Callable[[Stop | Retire | IsolationOver | None], None]
     ) -> None:
-        """Hear orders to the end of the line.
+        """Receive messages until the connection ends.
 
-        Those for the worker go to `on_order`, with None when the line is cut; what is about the
-        replica is news.
+        Orders for the worker go to `on_order`, and None at the end of the connection. Messages
+        about the replica go to `next_order`.
         """
         ticking = asyncio.ensure_future(self._tick())
         reader, writer = await asyncio.open_connection(sock=self._socket.dup(), limit=_LINE_MAX)
         try:
-            # Who says what no supervisor says is none.
+            # Reject messages that a supervisor never sends.
             with suppress(OSError, ValueError, RecursionError):
                 while line := await reader.readline():
                     order = decode_order(line)
@@ -69,11 +69,11 @@ class SupervisorLink:
             on_order(None)
         finally:
             ticking.cancel()
-            self.board.tick(0.0)  # it ends, and nobody need wonder why it is silent
+            self.board.tick(0.0)  # the worker ends, so the silence needs no report
             writer.close()
 
     async def next_order(self, seconds: float) -> Order | None:
-        """Return the next word about the replica, None after a silence or when the line is cut."""
+        """Return the next message about the replica; None after a silence or a lost connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 return await self._orders.get()

@@ -1,4 +1,4 @@
-"""What a supervisor and its workers say to each other: JSON, one line each, over a socket."""
+"""The messages between a supervisor and its workers: JSON, one per line, over a socket."""
 
 from __future__ import annotations
 
@@ -33,56 +33,56 @@ class RecordRenewed(Struct, frozen=True, tag=True):
     cancels: list[str]
     held: int | None
     revived: bool
-    """It may have expired for a while."""
+    """Whether the record may have expired for a while."""
 
 
 class BeatFailed(Struct, frozen=True, tag=True):
-    """The store does not answer; the supervisor goes on trying."""
+    """The store does not answer. The supervisor keeps trying."""
 
 
 class TakenOver(Struct, frozen=True, tag=True):
-    """The replica was taken for dead: what it ran runs elsewhere."""
+    """The replica was declared dead: its jobs run elsewhere."""
 
     replica: str
 
 
 class Stop(Struct, frozen=True, tag=True):
-    """Finish within the grace period and leave, or leave at once."""
+    """Order: finish within the grace period and stop, or stop at once."""
 
     now: bool = False
 
 
 class Retire(Struct, frozen=True, tag=True):
-    """Claim nothing more, finish however long it takes, and leave."""
+    """Order: claim nothing more, finish without a time limit, and stop."""
 
 
 class IsolationOver(Struct, frozen=True, tag=True):
-    """The process of the job that was handed over last has ended, or could not be started."""
+    """The process of the last isolated job has ended, or could not be started."""
 
 
 Order: TypeAlias = RecordRenewed | BeatFailed | TakenOver | Stop | Retire | IsolationOver
 
 
 class Joined(Struct, frozen=True, tag=True):
-    """The worker is known to the store under this id; beat for it."""
+    """The worker has joined under this id. The supervisor must beat for it."""
 
     replica: str
 
 
 class IsolationJoined(Struct, frozen=True, tag=True):
-    """The worker joins as a second replica, for a job that gets its own process; beat for it."""
+    """The worker joins as a second replica, for a job in its own process. Beat for it as well."""
 
     replica: str
 
 
 class IsolationLeft(Struct, frozen=True, tag=True):
-    """It has left again, without a job."""
+    """The second replica has left again, without a job."""
 
     replica: str
 
 
 class HandOver(Struct, frozen=True, tag=True):
-    """A process of their own must run these jobs, one at a time, as the worker's second replica."""
+    """Start a process that runs these jobs, one at a time, as the worker's second replica."""
 
     replica: str
     jobs: list[str]

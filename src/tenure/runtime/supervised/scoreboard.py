@@ -1,7 +1,7 @@
-"""The board: what a worker shows of its jobs in memory that outlives it.
+"""The scoreboard: a worker's running jobs, in shared memory that outlives the worker.
 
-A worker under a supervisor writes down every job before it starts it. If the process is killed,
-the supervisor reads there which jobs had begun and count a loss, and which had only been claimed.
+A worker under a supervisor records every job before it starts it. If the process is killed, the
+supervisor reads which jobs had begun, and so count a loss, and which were only claimed.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ __all__ = ["Blockage", "Scoreboard"]
 
 # The host's last tick, and how many attempts have ended.
 _COUNTS: Final = Struct("=dQ")
-# Since when the loop has been blocked, until when (0: it is), and by which job, if that is known.
+# When the loop was blocked, until when (0: it still is), and by which job, if known.
 _BLOCKED: Final = Struct("=dd40s")
 _HEAD_SIZE: Final = _COUNTS.size + _BLOCKED.size
-# One place: when the attempt must be over (0: no time-out), and the job; empty if it is free.
+# One place: the deadline of the attempt (0: no time-out), and the job; empty if it is free.
 _PLACE: Final = Struct("=d40s")
 _DEADLINE: Final = Struct("=d")
 _NOWHERE: Final = -1
 
 
 class Blockage(NamedTuple):
-    """A time in which a worker's event loop did not turn."""
+    """A period in which a worker's event loop was blocked."""
 
     since: float
-    """0 if there was none."""
+    """The start; 0 if the loop was never blocked."""
     until: float
-    """0 while it lasts."""
+    """The end; 0 while it lasts."""
     job: str
-    """The job that ran on the loop; empty if that is not known."""
+    """The job that ran on the loop; empty if unknown."""
 
 
 class Scoreboard:
-    """Places for the jobs that run at a time. One process writes, another one reads.
+    """Places for the jobs that run at the same time. One process writes, another one reads.
 
-    A kill in the middle of a line leaves part of an id, which no job has: it had not begun.
+    A kill while a place is written leaves part of an id. No job has that id, and it had not begun.
     """
 
     def __init__(self, file: int, places: int) -> None:
@@ -50,25 +50,25 @@ class Scoreboard:
 
     @staticmethod
     def make_file(places: int) -> int:
-        """Return the descriptor of a file for a board, which vanishes with its last user."""
+        """Return the descriptor of a file for a scoreboard, which vanishes with its last user."""
         size = _HEAD_SIZE + places * _PLACE.size
         if hasattr(os, "memfd_create"):
             file = os.memfd_create("tenure-board")
         else:
             file, path = tempfile.mkstemp()
-            os.unlink(path)  # noqa: PTH108 - it is text
+            os.unlink(path)  # noqa: PTH108 - the path is text
         os.ftruncate(file, size)
         return file
 
     def close(self) -> None:
         self._memory.close()
 
-    # What the worker writes.
+    # Written by the worker.
 
     def begin(self, job: str, deadline: float) -> int:
-        """Write down a job that is about to start; return its place, or one that is none.
+        """Record a job that is about to start. Returns its place, or `_NOWHERE` if all are taken.
 
-        Without a place it would count as not begun, should its process die.
+        A job without a place counts as not begun if its process dies.
         """
         if not self._free:
             return _NOWHERE
@@ -77,12 +77,12 @@ class Scoreboard:
         return place
 
     def postpone(self, place: int, deadline: float) -> None:
-        """Write down when an attempt must be over after all; 0: not known now."""
+        """Change the deadline of an attempt; 0: none for now."""
         if place != _NOWHERE:
             _DEADLINE.pack_into(self._memory, _offset(place), deadline)
 
     def end(self, place: int) -> None:
-        """Take it off again."""
+        """Free the place of a job."""
         if place != _NOWHERE:
             _PLACE.pack_into(self._memory, _offset(place), 0.0, b"")
             self._free.append(place)
@@ -90,23 +90,23 @@ class Scoreboard:
         _COUNTS.pack_into(self._memory, 0, self.ticked, self._ended)
 
     def tick(self, now: float) -> None:
-        """Show that the process's threads get to run."""
+        """Record that the threads of this process run."""
         _DEADLINE.pack_into(self._memory, 0, now)
 
     def blocked(self, since: float, job: str) -> None:
-        """Show that the event loop does not turn, and the job that runs on it, if it is known."""
+        """Record that the event loop is blocked, and by which job, if known."""
         _BLOCKED.pack_into(self._memory, _COUNTS.size, since, 0.0, job.encode())
 
     def unblocked(self, now: float) -> None:
-        """Show that it turns again."""
+        """Record that the event loop runs again."""
         since, _, job = _BLOCKED.unpack_from(self._memory, _COUNTS.size)
         _BLOCKED.pack_into(self._memory, _COUNTS.size, since, now, job)
 
-    # What the supervisor reads.
+    # Read by the supervisor.
 
     @property
     def blockage(self) -> Blockage:
-        """The present or last time that the event loop did not turn."""
+        """The current or last period in which the event loop was blocked."""
         since, until, job = _BLOCKED.unpack_from(self._memory, _COUNTS.size)
         return Blockage(since, until, job.rstrip(b"\0").decode("ascii", "replace"))
 
@@ -125,7 +125,7 @@ class Scoreboard:
         return [job for _, job in self._lines()]
 
     def deadlines(self) -> dict[str, float]:
-        """When the attempts with a time-out must be over."""
+        """The deadlines of the attempts with a time-out."""
         return {job: deadline for deadline, job in self._lines() if deadline}
 
     def _lines(self) -> list[tuple[float, str]]:

@@ -1,8 +1,8 @@
 """Declares the timers of a worker: the store learns that their definitions still have a replica.
 
-A definition rules for a minute after a replica has declared it, so each worker declares its own
-three times as often. What does not rule, or may have been renamed, is registered instead: then
-`core.schedules.registration` decides again which definition rules.
+A definition rules for a minute after its last declaration, so each worker declares its own three
+times as often. Definitions that do not rule, or that have a former name, are registered instead:
+`core.schedules.registration` then decides again which definition rules.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DECLARE_EVERY = DECLARED_FOR / 3
 
 
 class Declarations:
-    """The declarations of one ticker. `run` goes on until `stopped` is set."""
+    """Declares the definitions of one ticker. `run` ends once `stopped` is set."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Declarations:
         self._is_urgent = asyncio.Event()
 
     def hurry(self) -> None:
-        """Declare now: a timer does not rule any more, or the ticker stops."""
+        """Declare at once, because a timer no longer rules or the ticker stops."""
         self._is_urgent.set()
 
     async def run(self) -> None:
@@ -59,12 +59,12 @@ class Declarations:
             await self._clock.wait(self._is_urgent, _DECLARE_EVERY)
 
     async def _declare(self) -> None:
-        """Declare what rules, register the others, and wake all timers."""
+        """Declare the ruling definitions, register the others, and wake all timers."""
         rulers = {timer: timer.ruler for timer in self._timers}
 
         async def declare() -> list[tuple[TimerState, Registered]]:
-            # A former name may have come back meanwhile, so renames are registered each time. So
-            # are timers that are ahead, because an operator may have reset them.
+            # Renames are registered each time, because an old replica may have declared the former
+            # name again. So are timers that are ahead, because an operator may have reset them.
             steady = {
                 timer.plan.name: timer
                 for timer, ruler in rulers.items()

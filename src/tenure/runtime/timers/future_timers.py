@@ -1,8 +1,7 @@
-"""Timers whose last tick lies in the store's future: each of them is told once.
+"""Reports timers whose last tick lies in the store's future, each once.
 
-The store's clock was ahead when that tick was decided, or it is behind now. Such a timer stays
-silent until then, because a tick that was decided never runs again by itself. `Ticker` looks
-whenever it has declared its timers.
+The store's clock was ahead when that tick was decided, or it is behind now. Such a timer is silent
+until that instant, because a decided tick never runs again. `Declarations` checks after each round.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ __all__ = ["AheadTimers"]
 
 
 class AheadTimers:
-    """Those of one worker."""
+    """The timers of one worker that are ahead."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._ahead: set[TimerState] = set()
 
     def __contains__(self, timer: TimerState) -> bool:
-        """Return whether a timer was ahead at the last look."""
+        """Return whether a timer was ahead at the last check."""
         return timer in self._ahead
 
     def look(self, timers: Iterable[TimerState], now: int) -> None:
-        """Tell which of these are ahead, but for those that were at the last look."""
+        """Report the timers that are ahead now and were not at the last check."""
         for timer in timers:
             seconds = seconds_ahead(timer.cursor, now)
             if not seconds or not timer.ruler:

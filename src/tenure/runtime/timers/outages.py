@@ -1,4 +1,8 @@
-"""Timers in an outage of the store: they run without it, and what they ran is recorded after it."""
+"""Runs timers without the store during an outage, and records these runs afterwards.
+
+Only for timers with on_unavailable="run". Their cursors move in this process alone until the store
+answers. Then the decisions of the outage are written to the history in one commit.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ __all__ = ["TimerOutages"]
 
 
 class TimerOutages:
-    """The outages of one ticker's timers."""
+    """The outages of the timers of one ticker."""
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class TimerOutages:
         is_mine: Callable[[JobRecord], bool],
         stopped: asyncio.Event,
     ) -> None:
-        """`withdraw` ends a run that was made and must not start, for a reason."""
+        """`withdraw` ends a run in the store that must not start. It gets the reason."""
         self._scheduling = scheduling
         self._retrier = retrier
         self._events = events
@@ -52,7 +56,7 @@ class TimerOutages:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def drain(self) -> None:
-        """Wait until what ran without the store is recorded, or a last try has failed."""
+        """Wait until all runs without the store are recorded, or a last try has failed."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -61,7 +65,7 @@ class TimerOutages:
             task.cancel()
 
     def begin(self, timer: TimerState, move: Advance) -> None:
-        """Take note that the store has not answered a move; watch out for its return."""
+        """Begin an outage after a move without an answer. Retries until the store answers."""
         timer.outage = Outage(move, timer.cursor if move.seen is None else move.seen)
         task = asyncio.ensure_future(self._end(timer, timer.outage))
         self._tasks.add(task)
@@ -70,9 +74,9 @@ class TimerOutages:
     def take(
         self, timer: TimerState, outage: Outage, step: Step, replica: str, *, waits: bool
     ) -> bool:
-        """Run a tick although the store does not answer; the cursor moves here alone.
+        """Run a tick without the store, and move the cursor in this process only.
 
-        False: it waits for a run that is unfinished here.
+        Returns False if the tick must wait for an unfinished run in this process.
         """
         if step.runs and waits and self._unlocked.is_full(timer.plan):
             return False
@@ -97,13 +101,13 @@ class TimerOutages:
             outage.skipped(step.to, "overlap")
 
     async def _end(self, timer: TimerState, outage: Outage) -> None:
-        """Record what was decided without the store, once it answers: none of that is caught up."""
+        """Record the decisions of an outage once the store answers, so no tick is caught up."""
         look_up = partial(self._scheduling.look_up, outage.move)
         try:
             first = await self._retrier.until_answered("commit", look_up, self._stopped)
             await self._take_first(timer, outage, first)
             cursor = first.cursor if timer.is_shared else outage.seen
-            while lines := outage.take_lines():  # more may run meanwhile
+            while lines := outage.take_lines():  # more ticks may run meanwhile
                 cursor = await self._record(timer, outage, lines, cursor)
         except Exception:  # noqa: BLE001 - logged by `Retrier`, and this ticker is about to stop
             return
@@ -112,10 +116,10 @@ class TimerOutages:
             timer.wake_up.set()
 
     async def _take_first(self, timer: TimerState, outage: Outage, first: Advanced) -> None:
-        """Start or withdraw the run of the first tick, if the store has made it after all.
+        """Start or withdraw the run of the first tick, if the store has carried out its move.
 
-        It may have been made at once, or when the store woke up: then it can be long ago that its
-        tick was due, and later ones may have been decided here.
+        The store may have done so before or after the outage. Later ticks may have been decided
+        here since, and then the run is withdrawn.
         """
         run, tick = first.run, outage.move.to
         if run is None:
@@ -137,13 +141,13 @@ class TimerOutages:
     async def _record(
         self, timer: TimerState, outage: Outage, lines: list[Decision], cursor: int
     ) -> int:
-        """Write lines about an outage, and move the cursor behind them; return the store's.
+        """Write the lines of an outage, and move the cursor past them. Returns the new cursor.
 
-        Repeats are the same move under the same id: a reply that is lost makes no second lines.
+        A repeat is the same move under the same id, so a lost reply does not duplicate the lines.
         """
         passed = [line for line in lines if line.outcome == "ran"]
         for line in lines:
-            # Others may have decided about ticks that did not run here.
+            # Other replicas may have decided ticks that did not run here.
             left = None if line in passed else left_of(timer.plan.definition, line, cursor)
             passed += [] if left is None else [left]
         move = replace(

@@ -1,8 +1,8 @@
-"""Schedules on a store: load, decide, commit; and decide again if the schedule has changed.
+"""Changes schedules in a store: load, decide, commit; decide again if the schedule has changed.
 
-`core.schedules` decides, the store compares and writes. What was last heard of a schedule is kept
-here, so that a tick costs one call: if it is out of date, the store refuses the commit as stale and
-says how the schedule stands now.
+`core.schedules` decides; the store compares versions and writes. The last known state of each
+schedule is cached, so that a tick costs one call. If the cache is out of date, the store rejects
+the commit as stale and returns the current state.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = ["Scheduling"]
 
 Item = TypeVar("Item")
 
-# Each stale answer means that another replica has got on, so this many in a row are bad luck.
+# Each stale answer means that another replica has made a change, so this many in a row are rare.
 _TRIES: Final = 100
-# After some of them it pauses, by up to this many seconds, so that the others are done first.
+# After some of them it pauses for up to this many seconds, to let the others finish.
 _PAUSE: Final = 0.05
 _PATIENT_TRIES: Final = 3
-# An instant that does not come.
+# An instant that never comes.
 _NEVER: Final = 2**62
 
 
 class Scheduling:
-    """The schedules of a store, as one replica or operator works with them."""
+    """The schedules of a store, for one replica or operator."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Scheduling:
         *,
         commit: Callable[[Commit], Awaitable[Committed]] | None = None,
     ) -> None:
-        """`commit` sends a commit, together with others maybe."""
+        """`commit` sends a commit, perhaps in a batch with others."""
         self._store = store
         self._clock = store.clock
         self._ids = JobIds(store.clock)
@@ -67,7 +67,7 @@ class Scheduling:
     # Declaring.
 
     async def register(self, registrations: Sequence[Registration]) -> list[Registered]:
-        """Declare schedules, and say how each of them stands. Any number of them."""
+        """Register any number of definitions. Returns the standing of each."""
         registered: dict[str, Registered] = {}
         left = {registration.name: registration for registration in registrations}
         for number in range(_TRIES):
@@ -82,7 +82,7 @@ class Scheduling:
         raise _contended(*left)
 
     async def declare(self, rulers: Sequence[tuple[str, str]]) -> list[str]:
-        """Say that these definitions (name, digest) are run here; return those that do not rule."""
+        """Declare this replica's definitions (name, digest). Returns those that do not rule."""
         lost: list[str] = []
         for batch in _slices(rulers):
             sent = self._clock.boot()
@@ -92,7 +92,7 @@ class Scheduling:
         return lost
 
     async def _register(self, registrations: Sequence[Registration]) -> dict[str, Registered]:
-        """Plant what nothing comes in between; return that."""
+        """Try to register these definitions. Returns those without a conflicting change."""
         loaded, versions, now = await self._read_for(registrations)
         commits: list[tuple[Commit, Registered]] = []
         registered: dict[str, Registered] = {}
@@ -118,9 +118,10 @@ class Scheduling:
     async def _read_for(
         self, registrations: Sequence[Registration]
     ) -> tuple[dict[str, Schedule | None], dict[str, str], int]:
-        """Return all schedules that these concern, their versions, and the store's time.
+        """Return all schedules that these registrations concern, their versions, and the store's
+        time.
 
-        A chain of renames takes another read for each name that the last one has revealed.
+        A chain of renames needs another read for each name that the last read has revealed.
         """
         loaded: dict[str, Schedule | None] = {}
         versions: dict[str, str] = {}
@@ -139,14 +140,14 @@ class Scheduling:
     # Ticking.
 
     async def advance(self, move: Advance) -> Advanced:
-        """Move a cursor and make the run; see `Advanced` for the answers.
+        """Move a cursor and create the run; see `Advanced` for the answers.
 
-        May be repeated after an error: what happened then is recognised.
+        May be repeated after an error: the store recognises a move that it has carried out.
         """
         unanswered = self._unanswered.pop(move.id, None)
         if unanswered is None:
             decided = await self._decide(move)
-        else:  # asked again, and maybe only about what has become of it
+        else:  # a repeat may only look up the outcome
             not_before = max(unanswered.commit.not_before, move.due)
             commit = replace(unanswered.commit, not_before=not_before)
             decided = replace(unanswered, commit=commit)
@@ -163,11 +164,12 @@ class Scheduling:
         raise _contended(move.name)
 
     async def look_up(self, move: Advance) -> Advanced:
-        """Return what has become of a move that was sent before, without carrying it out.
+        """Return the outcome of a move that was sent before, without carrying it out now.
 
-        "early" with `ready_in` 0: it was not carried out, and never will be.
+        "early" with `ready_in` 0: it was not carried out and never will be.
         """
-        # A commit is the only call that recognises itself. The store refuses this one for ever.
+        # Only a commit recognises its own repeat. This one has an instant that never comes, so the
+        # store cannot carry it out.
         answer = await self.advance(replace(move, due=_NEVER))
         return replace(answer, ready_in=0.0) if answer.outcome == "early" else answer
 
@@ -181,7 +183,7 @@ class Scheduling:
         return answer
 
     async def _decide(self, move: Advance) -> Move | Advanced:
-        """Decide by what is known here, and by a fresh look before anything is refused."""
+        """Decide from the cached state. A refusal is decided from a fresh read."""
         if move.name in self._heads:
             decided = await self._decide_by_heads(move, 0)
             if isinstance(decided, Move):
@@ -194,40 +196,40 @@ class Scheduling:
         last: JobRecord | None = None
         if move.rest and head is not None and head.last_job:
             [last] = await self._store.jobs.get([head.last_job])
-            # Only the store itself knows if that run ended under a clock that was wrong.
+            # Only the store knows whether that run ended while its clock was wrong.
             if last is not None and not now and seconds_ahead(last.finished, self.time.now()):
                 now = (await self._store.ping()).now
         return advance(move, head, everything, last=last, now=now)
 
     async def _cancel(self, outcome: Advanced) -> None:
-        """Cancel the runs that a tick replaces. If this fails, the next try does it."""
-        # The tick is held in any case: a transaction of the handler may lock such a run for long.
+        """Cancel the runs that a tick replaces. If this fails, the next try cancels them."""
+        # The tick waits in any case: a transaction of the handler may lock such a run for long.
         with suppress(StoreUnavailable):
             if outcome.blocking:
                 await self._store.jobs.cancel(outcome.blocking, reason=outcome.reason)
 
     def is_frozen(self, name: str, tick: int) -> bool:
-        """Return whether a tick is paused, by what was last heard."""
+        """Return whether a tick is paused, by the cached state."""
         return is_frozen(tick, self._heads.get(name), self._heads.get(EVERYTHING))
 
     # Operating.
 
     async def freeze(self, name: str, *, until: int | None = None, reason: str = "") -> bool:
-        """Skip ticks before `until`; False if there is no such schedule."""
+        """Skip ticks before `until`. Returns False if there is no such schedule."""
         return await self._change(
             name, lambda change: pauses.freeze(change, until=until, reason=reason)
         )
 
     async def thaw(self, name: str) -> bool:
-        """End a freeze; False if there is none that has not ended."""
+        """End a freeze. Returns False if there is none."""
         return await self._change(name, pauses.thaw)
 
     async def reset(self, name: str) -> bool:
-        """Bring a cursor back that lies in the store's future; False if it does not."""
+        """Set back a cursor that lies in the store's future. Returns False if it does not."""
         return await self._change(name, pauses.reset)
 
     async def forget(self, *, idle: float) -> int:
-        """Delete schedules that no replica has declared for `idle` seconds; say how many."""
+        """Delete schedules that no replica has declared for `idle` seconds. Returns how many."""
         forgotten, after = 0, ""
         while True:
             page = await self._store.schedules.read(after=after, limit=PAGE)
@@ -238,19 +240,19 @@ class Scheduling:
             for batch in _slices(idle_ones):
                 answers = await self._store.schedules.commit(batch)
                 forgotten += sum(answer.outcome == "done" for answer in answers)
-            if not page.records:  # a shorter page may have records that cannot be read
+            if not page.records:  # a page is shorter if some of its records cannot be read
                 return forgotten
             after = page.records[-1].name
 
     async def _change(self, name: str, decide: Callable[[Change], Commit | None]) -> bool:
-        """Change one schedule; False if there is nothing to change."""
+        """Change one schedule. Returns False if there is nothing to change."""
         id_ = self._ids.make()
         for number in range(_TRIES):
             await self._pause(number)
             records, now = await self._read_heads([name])
             record = records.get(name)
             if number and record is not None and record.version == id_:
-                return True  # by a reply that was lost on its way back to the driver
+                return True  # the driver repeats a call whose reply was lost
             commit = decide(replace(self._change_of(name, record, now), id=id_))
             if commit is None:
                 return False
@@ -276,7 +278,7 @@ class Scheduling:
         return answer
 
     async def _read_heads(self, names: Iterable[str]) -> tuple[dict[str, ScheduleRecord], int]:
-        """Return those of these schedules that are there, and the store's time."""
+        """Return the schedules that exist, and the store's time."""
         records: dict[str, ScheduleRecord] = {}
         now = 0
         for batch in _slices(sorted({*names})):
@@ -294,7 +296,8 @@ class Scheduling:
         before = self._heads.get(commit.name) or ScheduleHead(commit.name, "")
         self._heads[commit.name] = after_commit(commit, answer, before)
         for write in commit.writes:
-            if write.name != commit.name or write.above:  # a rename: look before the next tick
+            # After a rename, read again before the next tick.
+            if write.name != commit.name or write.above:
                 self._heads.pop(write.name, None)
 
     async def _pause(self, number: int) -> None:
@@ -303,12 +306,12 @@ class Scheduling:
 
 
 def _missing(registrations: Iterable[Registration], loaded: dict[str, Schedule | None]) -> set[str]:
-    """Return the names that must be read before all of these can be decided."""
+    """Return the names that must be read before these registrations can be decided."""
     return {name for entry in registrations for name in names_to_read(entry, loaded)}
 
 
 def _is_carried_out(commit: Commit, answer: Committed) -> bool:
-    """Return whether a commit without a run was, now or by a request whose reply was lost."""
+    """Return whether a commit without a run took effect, now or by a call whose reply was lost."""
     is_repeat = any(head.name == commit.name and head.version == commit.id for head in answer.heads)
     return answer.outcome == "done" or is_repeat
 

@@ -1,4 +1,7 @@
-"""One timer or schedule as a ticker knows it: the plan, and what the store has told about it."""
+"""The state of one timer or schedule in a ticker: its plan, and what the store has answered.
+
+All of it can be lost or out of date. The store decides each tick again.
+"""
 
 from __future__ import annotations
 
@@ -20,36 +23,36 @@ log = logging.getLogger("tenure")
 
 @dataclass(eq=False, slots=True)
 class TimerState:
-    """How one schedule stands, as far as it is known here."""
+    """The state of one schedule in this process."""
 
     plan: Plan
     ruler: str = ""
-    """The digest of its definition while that rules; empty until then."""
+    """The digest of its definition while that rules; empty otherwise."""
     revision: int = 0
     cursor: int = 0
     last_run: int = 0
     wake_up: asyncio.Event = field(default_factory=asyncio.Event)
     pending: str = ""
-    """The run that was asked for, until there is an answer."""
+    """The move in flight, until the store answers."""
     outage: Outage | None = None
-    """What has run without the store, until that is recorded."""
+    """The ticks that ran without the store, until they are recorded."""
     yields: bool = False
-    """Whether another definition rules, as far as it was told."""
+    """Whether the log says that another definition rules."""
     has_withdrawn: bool = False
-    """Whether the run of its last tick was withdrawn, because the store answered too late."""
+    """Whether the run of its last tick was withdrawn because the answer came too late."""
     is_behind: bool = True
-    """Whether a tick was due at every look up to now: it may be catching up."""
+    """Whether every look so far found a due tick: it may be catching up."""
     fresh: int = 0
-    """The last tick that has waited although it was on time; see `waits`."""
+    """The last tick that waited although it was on time; see `waits`."""
 
     @property
     def runs_here(self) -> bool:
-        """Whether its ticks run here; those of a schedule only enqueue."""
+        """Whether its ticks run in this process. Ticks of a schedule only enqueue jobs."""
         return self.plan.definition.kind == "timer"
 
     @property
     def is_shared(self) -> bool:
-        """Whether its cursor is the store's; a replica's own ticks are its own business."""
+        """Whether replicas share its cursor: false for a timer with each="replica"."""
         return self.plan.definition.each == "cluster"
 
     def registered(self, answer: Registered) -> None:
@@ -58,7 +61,7 @@ class TimerState:
         is_known_better = self.outage is not None and self.last_run > answer.last_run
         self.last_run = self.last_run if is_known_better else answer.last_run
         if self.is_shared:
-            # An older answer does not set it back, only an operator who resets one that is ahead.
+            # An older answer must not set the cursor back. Only an operator's reset may.
             is_ahead = seconds_ahead(self.cursor, answer.now) > 0
             self.cursor = answer.cursor if is_ahead else max(self.cursor, answer.cursor)
         elif not self.cursor:
@@ -66,19 +69,19 @@ class TimerState:
         self.wake_up.set()
 
     def still_runs(self, tick: int, *, seen: int, now: int) -> bool:
-        """Return whether a tick that was asked for after `seen` still runs, as the answer comes.
+        """Return whether the tick of a late answer still runs although a newer tick is due.
 
-        Of two ticks in a row only one is refused because a newer one is due: a store that is
-        always slow must not stop the timer.
+        Of two ticks in a row only one is skipped for that reason. Otherwise a store that is always
+        slow would stop the timer.
         """
         definition, only_newest = self.plan.definition, not self.has_withdrawn
         return still_runs(definition, tick, cursor=seen, now=now, only_newest=only_newest)
 
     def waits(self, step: Step) -> bool:
-        """Return whether a tick waits for a run that is unfinished, instead of being skipped.
+        """Return whether a tick waits for an unfinished run in place of being skipped.
 
-        So does each tick that is made up for. The one after them waits while it is on time: the
-        run in its way has only just begun.
+        Ticks that are caught up wait. So does the first tick after them while it is on time,
+        because the run before it has only just begun.
         """
         if step.is_made_up:
             self.is_behind = True
@@ -101,7 +104,7 @@ class TimerState:
         self.yields = yields
 
     def moved(self, answer: Advanced) -> None:
-        """Take over what the store says."""
+        """Take over the store's answer."""
         if self.is_shared:
             self.cursor = answer.cursor
         self.last_run = answer.last_run

@@ -1,4 +1,4 @@
-"""What time it is by the store's clock, as far as a replica can know without asking."""
+"""Estimates the store's clock from its answers, without extra calls."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ __all__ = ["StoreTime"]
 
 
 class StoreTime:
-    """Follows the store's clock by what its answers say.
+    """Follows the store's clock by the instants in its answers.
 
-    An answer was made after it was asked for and before it arrived. Counted from its arrival, the
-    time is never ahead of the store's, and behind by at most one way of the network: so nobody
-    asks for something before it is due.
+    The store made an answer before it arrived. Counted from the arrival, the estimate is never
+    ahead of the store's clock, and behind by one network latency at most. So no tick is requested
+    before it is due.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._behind: int | None = None
-        """The store's microseconds minus those of this machine's boot clock, at least."""
+        """A lower bound of the store's clock minus this machine's boot clock, in microseconds."""
 
     def heard(self, now: int, sent: float) -> None:
-        """Take note of an answer that was asked for at the boot instant `sent`."""
+        """Take the instant in the answer to a request that was sent at the boot instant `sent`."""
         least, most = now - micros(self._clock.boot()), now - micros(sent)
-        # A later answer may have travelled faster; or somebody has set a clock.
+        # A later answer may have travelled faster, or a clock was set.
         if self._behind is None or not least <= self._behind <= most:
             self._behind = least
 
     def now(self) -> int:
-        """Return the store's instant, or a little less."""
-        assert self._behind is not None, "nothing was heard of the store yet"
+        """Return the store's instant, or slightly less."""
+        assert self._behind is not None, "the store has not answered yet"
         return micros(self._clock.boot()) + self._behind

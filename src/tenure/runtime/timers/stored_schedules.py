@@ -14,11 +14,11 @@ from tenure.stores.contract import Store
 __all__ = ["PAGE", "StoredSchedules", "read_or_report", "read_schedules"]
 
 PAGE: Final = 1000
-"""The most schedules of one read."""
+"""The most schedules in one read."""
 
 
 class StoredSchedules(Struct, frozen=True):
-    """Schedules with their documents, and the store's time when it read them."""
+    """Schedules with their documents, and the store's time of the read."""
 
     now: int
     all: list[Schedule]
@@ -27,9 +27,9 @@ class StoredSchedules(Struct, frozen=True):
 async def read_schedules(
     store: Store, names: Sequence[str] | None = None, *, limit: int = PAGE, lines: int = 1
 ) -> StoredSchedules:
-    """Return these schedules, or the first of all by name; unreadable ones are left out.
+    """Return these schedules, or the first page of all by name. Leaves out unreadable ones.
 
-    The freeze of all timers is only among them if `names` has its name.
+    The freeze of all timers is included only if `names` has its name.
     """
     answer = await store.schedules.read(names, limit=limit, lines=lines)
     schedules = [read_or_report(store, record) for record in answer.records]
@@ -45,12 +45,12 @@ async def read_schedules(
 
 
 def read_or_report(store: Store, record: ScheduleRecord) -> Schedule | None:
-    """Return a schedule; None, with a report, if its standing cannot be read."""
+    """Return a schedule. Reports a damaged one, and returns None if its standing is unreadable."""
     schedule = read_schedule(record)
     if schedule is None:
-        why = "its standing cannot be read; it begins anew"
+        why = "its state cannot be read; it starts anew"
         store.damage.report("timer", record.name, why, "its schedule")
     elif record.definition and not schedule.charter.digests:
-        why = "how it was declared cannot be read; the next definition rules"
+        why = "its definition cannot be read; the next declared definition rules"
         store.damage.report("timer", record.name, why, "its schedule")
     return schedule

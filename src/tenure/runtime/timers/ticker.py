@@ -1,8 +1,8 @@
 """The ticker: moves the cursors of schedules when their ticks are due. There is no leader.
 
-Every replica sleeps until the next tick of each schedule and then asks the store to move the cursor
-from where it was seen. One of them gets the run; the others learn that it has passed. All that a
-ticker knows can be lost, and may be wrong: the store decides.
+Every replica sleeps until the next tick of each schedule, and then asks the store to move its
+cursor. One replica gets the run; the others learn that the tick has passed. A ticker's state may be
+lost or out of date at any time, because the store decides each tick.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ __all__ = ["Ticker"]
 
 log = logging.getLogger("tenure")
 
-# Nobody sleeps for longer: clocks are set, and rules of zones change.
+# The longest sleep: clocks may be set, and time zone rules may change.
 _LOOK_EVERY = 60.0
-# How soon a tick is tried again that there is no room for; the end of a run here comes earlier.
+# How soon to retry a tick at its limit. The end of a run in this process wakes it earlier.
 _HELD = 1.0
-# Ticks that are due together go to the store in one call.
+# The most ticks in one call: those that are due together share it.
 _AT_ONCE = BATCH_MAX
-# After this long an unanswered tick is only looked up, because its run may be over and pruned by
-# then: finished runs are kept for at least 60 s.
+# After this time an unanswered tick is only looked up, not sent again: its run may be finished and
+# pruned by then. Finished runs are kept for at least 60 s.
 _SENT_FOR = 20.0
 
 
 class Ticker:
-    """The schedules of one worker."""
+    """Ticks the schedules of one worker."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Ticker:
         backlog: Backlog,
         unlocked: UnlockedRuns,
     ) -> None:
-        """`start` starts a run that was won; `withdraw` ends one that must not start any more."""
+        """`start` starts a run; `withdraw` ends a run in the store that must not start any more."""
         self._clock = store.clock
         self._retrier = retrier
         self._events = events
@@ -102,15 +102,17 @@ class Ticker:
         self._slots = TimerSlots(self._clock, events, backlog, self._timers)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._room_unlocked = asyncio.Semaphore(_AT_ONCE)
-        self._held: dict[TimerState, None] = {}  # in an order that does not depend on addresses
+        self._held: dict[
+            TimerState, None
+        ] = {}  # a dict, for an order that does not depend on addresses
 
     @property
     def pending(self) -> set[str]:
-        """Runs that may have been born here, and of which nobody here knows yet."""
+        """Runs that the store may have created for this replica, without an answer so far."""
         return {timer.pending for timer in self._timers if timer.pending}
 
     async def run(self) -> None:
-        """Tick until `stop` is called; a tick that is being decided then is still decided."""
+        """Tick until `stop` is called. A tick that is in flight then is still decided."""
         if not self._timers:
             await self._stopped.wait()
             return
@@ -130,12 +132,12 @@ class Ticker:
         self.look_again()
 
     def look_again(self) -> None:
-        """Look again at all of them: the replica is another one, say."""
+        """Look at all timers again, for example after the replica has joined under a new id."""
         for timer in self._timers:
             timer.wake_up.set()
 
     def runs_ended(self, names: Collection[str]) -> None:
-        """Look again at those of these that there was no room for."""
+        """Look again at the timers among these that were at their limit."""
         for timer in [held for held in self._held if held.plan.name in names]:
             timer.wake_up.set()
             self._held.pop(timer, None)
@@ -155,15 +157,15 @@ class Ticker:
                 continue
             try:
                 pause = await self._look(timer, replica)
-            except Exception:  # one timer must not stop all others, nor the worker
+            except Exception:  # an error in one timer must not stop the others or the worker
                 log.exception("timer %r could not tick", timer.plan.name)
                 pause = _HELD
             if pause > 0 and not self._stopped.is_set():
                 await self._clock.wait(timer.wake_up, min(pause, _LOOK_EVERY))
 
     async def _look(self, timer: TimerState, replica: str) -> float:
-        """Do what is due; return how long to wait before the next look."""
-        # Others wait for the store inside of theirs, for as long as it is down.
+        """Do what is due. Returns how long to wait before the next look."""
+        # Other timers wait for the store inside their own tasks, as long as it is down.
         is_unlocked = runs_unlocked(timer.plan.definition)
         async with self._room_unlocked if is_unlocked else self._room:
             if self._stopped.is_set():
@@ -184,9 +186,9 @@ class Ticker:
             return _LOOK_EVERY if step is None else (step - now) / 1e6
 
     def _beside_unlocked(self, timer: TimerState, step: Step, *, waits: bool) -> Step | None:
-        """Return what a step may do beside a run without the store, which only this process knows.
+        """Return the step that may happen beside a run without the store, which has no job.
 
-        None: it is held until that run ends.
+        None: the tick waits until that run ends.
         """
         overlap = timer.plan.definition.overlap
         is_free = not step.runs or overlap == "allow" or timer.outage is not None
@@ -198,7 +200,7 @@ class Ticker:
         return replace(step, runs=False, passed=(*step.passed, skipped))
 
     async def _take(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> float:
-        """Try to move the cursor; return how long to wait before the next look."""
+        """Try to move the cursor. Returns how long to wait before the next look."""
         if timer.outage is not None:
             if self._outages.take(timer, timer.outage, step, replica, waits=waits):
                 return 0.0
@@ -211,7 +213,7 @@ class Ticker:
             if answer is None:
                 return 0.0
             return await self._answered(timer, move, answer)
-        except StoreError:  # also what will not pass by itself, such as a read-only disk
+        except StoreError:  # also for errors that persist, such as a read-only disk
             self._outages.begin(timer, move)
             return 0.0
         finally:
@@ -245,13 +247,13 @@ class Ticker:
         )
 
     async def _send(self, timer: TimerState, move: Advance) -> Advanced | None:
-        """Return the store's answer, however long it takes; None: this ticker was stopped.
+        """Return the store's answer, however long it takes; None if this ticker was stopped.
 
-        A timer that runs without the store does not wait for it: then this raises StoreError.
+        Raises StoreError at once for a timer that runs without the store.
 
-        The first try may have moved the cursor although its reply was lost. So a repeat sends the
-        same move. If the tick must not run any more, because a newer one is due or its run may
-        have been pruned since, the repeat only looks up what has become of the move.
+        The first try may have moved the cursor although its reply was lost, so a repeat sends the
+        same move. If the tick must not run any more, because a newer tick is due or its run may
+        have been pruned, the repeat only looks up the outcome.
         """
         began, tries = self._clock.boot(), 0
 
@@ -271,15 +273,15 @@ class Ticker:
             return None
 
     def _is_newest(self, timer: TimerState, move: Advance) -> bool:
-        """Return whether the tick of a move is still the one to decide now."""
+        """Return whether the tick of a move is still the current one."""
         if timer.plan.definition.rests:
             return True
         step = next_step(timer.plan.definition, timer.cursor, self._time.now())
         return isinstance(step, Step) and step.to == move.to
 
     async def _answered(self, timer: TimerState, move: Advance, answer: Advanced) -> float:
-        """Do what follows from an answer; return how long to wait before the next look."""
-        # The store may have been frozen between the question and the answer.
+        """Act on an answer. Returns how long to wait before the next look."""
+        # The answer may come late: the store may have paused after it decided the move.
         seen = timer.cursor if move.seen is None else move.seen
         is_late = move.run is not None and not timer.still_runs(move.to, seen=seen, now=answer.now)
         match answer.outcome:
@@ -293,8 +295,8 @@ class Ticker:
                 return _HELD * (0.5 + 0.5 * self._clock.random())
             case "passed" if (answer.ruler, answer.revision) == (timer.ruler, timer.revision):
                 timer.moved(answer)
-                # The replica that has got the tick may have been told late, too, and withdraws its
-                # run: until then the next tick would be skipped.
+                # The replica that got the tick may also have a late answer, and withdraw its run.
+                # Until then the next tick would be skipped.
                 if is_late:
                     timer.wake_up.clear()
                 return _HELD if is_late else 0.0
@@ -303,7 +305,7 @@ class Ticker:
                 self._declarations.hurry()
                 return 0.0
             case "gone":
-                return _HELD  # its beat learns it as well, and joins anew
+                return _HELD  # the heartbeat learns this as well, and joins again
 
     async def _decided(
         self, timer: TimerState, move: Advance, answer: Advanced, *, is_late: bool
@@ -331,9 +333,9 @@ class Ticker:
         await self._withdraw(answer.run, ANSWERED_LATE)
 
     def _is_mine(self, run: JobRecord) -> bool:
-        """Return whether a run is this replica's to start.
+        """Return whether this replica may start a run.
 
-        Its answer may come after the replica was taken for dead, and its runs were stopped.
+        The answer may come after the replica was declared dead and its runs were recovered.
         """
         return run.state == "running" and run.replica == self._replica()
 

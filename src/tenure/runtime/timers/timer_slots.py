@@ -1,7 +1,7 @@
-"""Which ticks get one of the worker's timer slots, and which ones wait for a slot.
+"""Decides which ticks get one of the worker's timer slots, and which wait for a slot.
 
-A tick that finds no slot free stays undecided, so other replicas may run it. If this worker decided
-it and let the run wait, no other replica could, and the run's time-out would already count.
+A tick without a free slot stays undecided, so other replicas may run it. If this worker decided it
+and let the run wait, no other replica could run it, and its time-out would already count.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TimerSlots:
         self._events = events
         self._backlog = backlog
         self._timers = timers
-        self._waiting: dict[TimerState, None] = {}  # those that wait longest come first
+        self._waiting: dict[TimerState, None] = {}  # the longest wait first
         self._reported_at = -_REPORT_EVERY
 
     @property
     def free(self) -> int:
-        """How many more ticks may be sent: each answer may bring a run to start."""
+        """How many more ticks may be sent, as each answer may bring a run to start."""
         return max(0, self._backlog.free_runs - self._pending)
 
     @property
@@ -56,7 +56,7 @@ class TimerSlots:
             self._events.emit(event)
 
     def freed(self) -> None:
-        """Wake as many timers as there are free slots, those that wait longest first."""
+        """Wake as many timers as there are free slots, the longest wait first."""
         for timer in list(self._waiting)[: self.free]:
             self._waiting.pop(timer)
             timer.wake_up.set()

@@ -1,1 +1,1 @@
-"""The worker: claims jobs, starts them, and stops in an orderly way."""
+"""The worker: claims jobs, starts them, and stops in order."""

@@ -1,6 +1,6 @@
-"""The claimer: when a worker claims jobs, and when it waits instead.
+"""The claimer: decides when a worker claims jobs and when it waits.
 
-It claims only what can start soon. When nothing is due it sleeps until the store wakes it, and
+It claims only jobs that can start soon. When nothing is due it sleeps until the store wakes it, and
 polls about once a second in case a wake-up is lost. The `Worker` calls it in turn with its chores.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Claimer"]
 
 
 class Claimer:
-    """Claims for one worker, and hands what it gets to its `LocalWork`."""
+    """Claims jobs for one worker, and passes them to its `LocalWork`."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Claimer:
         has_timers: bool,
         has_finished: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`has_finished` is called when nothing is due; if it returns True, the worker leaves."""
+        """`has_finished` is called when nothing is due. If it returns True, the worker stops."""
         self._store = store
         self._clock = store.clock
         self._state = state
@@ -55,11 +55,11 @@ class Claimer:
         )
 
     def begin(self, replica: str) -> None:
-        """Claim under this id from now on, numbered anew."""
+        """Claim under this id from now on, with claim numbers from 1."""
         self._state.replica, self._claims.number = replica, 0
 
     async def claim_or_wait(self) -> None:
-        """Claim if something could start here, else wait until it could."""
+        """Claim if a job could start, else wait until one could."""
         if self._jobs_wanted or (self._runs_wanted and not self._queues):
             await self._claim_or_sleep()
         elif self._runs_wanted and self._until_runs <= 0:
@@ -76,12 +76,12 @@ class Claimer:
 
     @property
     def _runs_wanted(self) -> int:
-        """How many runs of timers could start that were triggered, or that run again."""
+        """How many triggered or repeated runs of timers could start."""
         return self._work.backlog.free_runs if self._has_timers else 0
 
     @property
     def _until_runs(self) -> float:
-        """How long until runs are looked for while no job could start."""
+        """How long until the next look for runs of timers while no job could start."""
         return self._claims.runs_looked_for + SOON - self._clock.boot()
 
     async def _wait_for_slot(self) -> None:
@@ -99,14 +99,14 @@ class Claimer:
         served = (*([TIMERS_QUEUE] if self._has_timers else []), *self._queues)
         topics: list[Topic] = [("queue", name) for name in served]
         async with self._store.watch(*topics) as watch:
-            # Claim again now that the watch is armed, so that no wake-up falls in between.
+            # Claim again now that the watch is armed, so that no wake-up is missed.
             claimed = await self._claim()
             if claimed is None or claimed.jobs or self._state.is_stopping:
                 return
             if await self._has_finished():
                 return
             pause = SOON if claimed.next_in is None else min(SOON, claimed.next_in + 0.001)
-            # What waits for a slot here goes back if it waits too long.
+            # Jobs that wait too long for a slot are handed back.
             pause = min(pause, self._work.backlog.wait_limit or pause)
             wake_ups = [
                 asyncio.ensure_future(wake_up)
@@ -119,11 +119,11 @@ class Claimer:
                     wake_up.cancel()
 
     async def _claim(self) -> Claimed | None:
-        """Claim, and start what can start.
+        """Claim jobs, and start them or queue them for a slot.
 
-        None: the store does not know this replica any more, which its heartbeat learns as well; or
-        it did not answer before this worker was stopped, and leaving hands back what it may have
-        got.
+        Returns None if the store no longer knows this replica, which the heartbeat learns as well.
+        Also if it did not answer before this worker was stopped; leaving hands back what that claim
+        may have taken.
         """
         state, work = self._state, self._work
         replica, jobs, runs = state.replica, self._jobs_wanted, self._runs_wanted

@@ -1,4 +1,4 @@
-"""The claims of a worker: numbered, so that one can be repeated, and in turn over its queues."""
+"""The claims of a worker: numbered, so that a claim can be repeated, and fair to its queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Claims"]
 
 
 class Claims:
-    """Asks the store for jobs, one claim at a time. `number` is that of the last one."""
+    """Claims jobs from the store, one claim at a time. `number` is that of the last claim."""
 
     def __init__(
         self,
@@ -36,22 +36,22 @@ class Claims:
         self._process_queues = ProcessQueues()
         self.number = 0
         self.is_full = False
-        """Whether the last claim got all it asked for: there may be more."""
+        """Whether the last claim got as many jobs as it requested, so there may be more."""
         self.runs_looked_for = -math.inf
-        """When runs of timers were last asked for, by the local clock."""
+        """When runs of timers were last claimed, by the local clock."""
 
     def are_held(self, process_room: int) -> bool:
-        """Whether all queues wait for a child process that is free."""
+        """Whether all queues wait for a free child process."""
         return self._process_queues.are_held(self._shares.names, process_room)
 
     async def claim(self, replica: str, jobs: int, runs: int, process_room: int) -> Claimed | None:
-        """Claim jobs under a new number; an outage repeats it under the same one.
+        """Claim jobs under a new number. During an outage it is repeated under the same number.
 
-        Runs of timers come first if `runs` of them could start. They have slots of their own,
-        and few wait: a claim may get more of them than there are slots for. Without any free slot
-        for jobs, runs are all that is asked for.
+        Runs of timers come first if `runs` of them could start. They have slots of their own, and
+        few wait, so a claim may get more of them than there are slots. Without a free slot for jobs
+        it claims runs only.
 
-        None: the store does not know this replica any more.
+        Returns None if the store no longer knows this replica.
         """
         self.number += 1
         number, turn = self.number, self._turn(jobs, process_room)

@@ -1,7 +1,7 @@
 """Runs the jobs that another worker has claimed for this process; see `isolation`.
 
-This process works under the replica that the other one joined for it. It runs these jobs one at a
-time, so that each of them dies alone if it kills its process, and then the worker leaves.
+This process works under a replica that the other worker joined for it. It runs the jobs one at a
+time, so that a job that kills its process takes no other with it. Then the worker stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tenure.stores.contract import Store
 
 __all__ = ["run_handed_over"]
 
-# How long jobs that were handed over wait for each other.
+# How long jobs that were handed over may wait for each other.
 _WAIT_MAX = 5.0
 
 
@@ -29,8 +29,8 @@ async def run_handed_over(
 ) -> None:
     """Run these jobs one at a time.
 
-    Their deadlines count from the claim, so what cannot start within a few seconds goes back.
-    Raises what the store raises once the worker is to stop.
+    Their deadlines count from the claim, so jobs that cannot start within a few seconds are
+    handed back. Raises errors of the store once the worker must stop.
     """
     clock = store.clock
     get = partial(store.jobs.get, handed_over.jobs)

@@ -1,11 +1,12 @@
-"""Gives jobs that may kill their process a process of their own, beside this worker.
+"""Runs suspects in a process of their own, beside this worker.
 
-Jobs that were lost too often run in a child of the supervisor that runs nothing else, one at a
-time. The worker cannot pass on its claims, which belong to its own replica. So it joins as a second
-replica, gives the jobs back, claims them anew as that replica and hands this one over to the
-supervisor, which has a fresh process run them under it. What else runs in this worker goes on.
+Jobs that were lost too often may kill their process. They run in a child of the supervisor that
+runs nothing else, one at a time. The worker cannot pass on its claims, which belong to its own
+replica. So it joins as a second replica, hands the jobs back, claims them again as that replica,
+and passes the replica to the supervisor, which starts a process that runs them under it. Other jobs
+of this worker continue.
 
-Another worker may get a job in between. Then nothing is lost: that worker does the same.
+Another worker may claim a job in between. That is harmless, because it does the same.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ __all__ = ["Isolation"]
 
 T = TypeVar("T")
 
-# How long jobs go back while this worker has others in a process of their own.
+# The delay of suspects that are handed back while another suspect of this worker runs isolated.
 _BUSY = 5.0
-# How long no other try is made after one in which the claim got another job.
+# The pause after a try in which the claim got another job.
 _MISSED = 1.0
 
 
 class Isolation:
-    """Passes suspicious jobs on. `waiting` are those that this worker has claimed."""
+    """Isolates the suspects of one worker. `waiting` are those that it has claimed."""
 
     def __init__(
         self,
@@ -69,17 +70,17 @@ class Isolation:
         return [record.id for record in self.waiting]
 
     def process_ended(self) -> None:
-        """Hear that the process of the last job has ended, or could not be started."""
+        """Record that the process of the last job has ended, or could not be started."""
         self._is_taken = False
 
     def take(self, ids: Collection[str]) -> list[JobRecord]:
-        """Remove and return those of these jobs that wait here."""
+        """Remove these jobs if they wait here. Returns the removed ones."""
         taken = [record for record in self.waiting if record.id in ids]
         self.waiting = deque(record for record in self.waiting if record.id not in ids)
         return taken
 
     async def run_isolated(self) -> None:
-        """Have what waits run in a process of its own, or give it back for a while."""
+        """Run the waiting suspects in a process of their own, or hand them back with a delay."""
         pause = self._pause()
         if pause or self._link.is_closed:
             for record in self.take(self.ids):
@@ -88,12 +89,12 @@ class Isolation:
         queue = self.waiting[0].queue
         ids = {record.id for record in self.waiting if record.queue == queue}
         second_replica = self._clock.token()
-        # Told first: should this process die, the supervisor gives back what the lodger has.
+        # Sent first: if this process dies, the supervisor hands back the second replica's jobs.
         self._link.send(IsolationJoined(second_replica))
         ttl = self._settings.replica_ttl
         join = partial(self._store.jobs.beat, [second_replica], ttl=ttl, meta=self._meta)
         await self._call("join", join)
-        # Those of them that were not cancelled or taken over meanwhile.
+        # Only jobs that were not cancelled or taken over meanwhile.
         suspects = self.take(ids)
         if suspects:
             back = [handed_back(record) for record in suspects]
@@ -108,7 +109,7 @@ class Isolation:
         self._link.send(IsolationLeft(second_replica))
 
     async def _claim(self, second_replica: str, queue: str, number: int) -> list[str]:
-        """Claim them again, which are the first of their queue as a rule; give back any others."""
+        """Claim the jobs again, usually the first of their queue. Hands back any others."""
         claimed = await self._call(
             "claim", partial(self._store.jobs.claim, second_replica, 1, [queue], number)
         )
@@ -120,7 +121,7 @@ class Isolation:
         return [job.id for job in suspects]
 
     def _pause(self) -> float:
-        """Return how long a job has to wait elsewhere; 0: it need not."""
+        """Return the delay with which to hand a job back; 0: it can run isolated now."""
         longest = _BUSY if self._is_taken else self._not_before - self._clock.boot()
         return longest * (1 + self._clock.random()) if longest > 0 else 0.0
 

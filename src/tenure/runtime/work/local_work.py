@@ -1,8 +1,8 @@
 """The work in one process: jobs and runs of timers, from their claim to their settlement.
 
-A claimed job is in exactly one place: a slot, the backlog, the suspects of the quarantine, the
-isolation, or on its way back to the store. The store stays the only record of it: what is known
-here can be lost at any time. The `Worker` makes it, and asks it what runs here.
+Invariant: a claimed job is in exactly one place: a slot, the backlog, the suspects of the
+quarantine, the isolation, or on its way back to the store. The store has the only durable record:
+this state can be lost at any time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["LocalWork"]
 
 
 class LocalWork:
-    """Takes claimed jobs, starts them, and knows everything that this process holds."""
+    """Takes claimed jobs, starts them, and tracks all jobs of this process."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LocalWork:
         link: SupervisorLink | None,
         isolation_meta: Meta | None,
     ) -> None:
-        """`isolation_meta`: of the second replica that claims suspects; None: there is none."""
+        """`isolation_meta`: for the second replica, which claims suspects; None: no isolation."""
         self._clock = store.clock
         self._events = events
         self._state = state
@@ -123,23 +123,23 @@ class LocalWork:
                 stopped=state.stopped,
             )
 
-    # What is here.
+    # State.
 
     @property
     def ids(self) -> set[str]:
-        """The jobs that run here, wait to run, or wait to be settled."""
+        """The jobs that run, wait to run, or wait to be settled."""
         elsewhere = {*self.settler.unsettled, *self.ticker.pending}
         isolated = [] if self.isolation is None else self.isolation.ids
         return {*self.backlog.ids, *self.slots.ids, *elsewhere, *isolated}
 
     @property
     def is_running(self) -> bool:
-        """Whether a handler runs here, also one without a job."""
+        """Whether a handler runs, with or without a job."""
         return bool(self.slots or self.unlocked)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing runs, and the store knows how everything ended."""
+        """Whether nothing runs and every settlement is stored."""
         return not (self.is_running or self.settler.unsettled or self.ticker.pending)
 
     @property
@@ -156,10 +156,10 @@ class LocalWork:
         handler = self._handlers.get(record.task)
         return handler is not None and handler.executor == "process" and not is_run(record)
 
-    # Where a job goes.
+    # Placing claimed jobs.
 
     def accept(self, record: JobRecord, now: float) -> None:
-        """Start a job that was claimed at the boot instant `now`, or put it where it waits."""
+        """Start a job that was claimed at the boot instant `now`, or queue it."""
         if not self.knows(record):
             self._hand_back_unknown(record)
         elif is_suspicious(record, self._isolate_after):
@@ -173,53 +173,53 @@ class LocalWork:
             self.start(record)
 
     def start(self, record: JobRecord) -> None:
-        """Start a job, or the run of a tick. The ticker asks for no more runs than fit."""
+        """Start a job, or the run of a tick. The ticker requests no more runs than fit."""
         self.slots.start(record, self._handlers[record.task])
 
     def _hand_back_unknown(self, record: JobRecord) -> None:
-        """Leave a job to workers that know its task: a rolling deploy may bring them soon."""
+        """Hand back a job of an unknown task: a rolling deploy may bring workers that know it."""
         self._events.emit(TaskUnknown(record.task, record.id, runs_of(record)), record)
         delay = unknown_task_delay(record.attempt, self._clock.random())
         self.settler.hand_back(record, delay, why=UNKNOWN_TASK)
 
     def _yield(self, record: JobRecord) -> None:
-        """Give a job back that would wait for others, which need the slots to run."""
+        """Hand back a job that would wait for jobs that need the remaining slots."""
         self.postponed.hand_back(record, yielding_delay(record.attempt, self._clock.random()))
 
     async def _withdraw(self, record: JobRecord, reason: str) -> None:
-        """End a run that was made here and must not start; return when the store knows."""
+        """End a run that must not start. Returns once the store has settled it."""
         await self.settler.settle(record, replace(cancelled(record), reason=reason))
 
-    # What ends it.
+    # Ending work.
 
     def cancel(self, ids: Collection[str]) -> None:
-        """Stop these jobs if they run here, and settle those that have not begun."""
+        """Cancel these jobs: stop the running ones, and settle those that have not begun."""
         self.slots.stop("cancelled", ids)
         isolated = [] if self.isolation is None else self.isolation.take(ids)
         for record in (*self.backlog.take(ids), *isolated):
             self.settler.settle(record, cancelled(record))
 
     def take_over(self, replica: str) -> list[str]:
-        """Drop what other workers run now: return the jobs that were stopped here."""
+        """Drop jobs that other workers run now. Returns the jobs that were stopped here."""
         self.backlog.forget()
         if self.isolation is not None:
             self.isolation.waiting.clear()
         return self.slots.stop_replica(replica)
 
     def hand_back_waiting(self) -> None:
-        """Give everything back that was claimed and has not begun."""
+        """Hand back all claimed jobs that have not begun."""
         self.backlog.hand_back()
         if self.isolation is not None:
             for record in self.isolation.take(self.isolation.ids):
                 self.settler.hand_back(record)
 
-    # What happens in the meantime.
+    # Callbacks.
 
     def _settled(self, schedules: Collection[str]) -> None:
         self.ticker.runs_ended(schedules)
         self._state.changed.set()
         if self._is_burst:
-            self._state.look_again.set()  # this may have been the last one
+            self._state.look_again.set()  # this may have been the last running job
 
     def _stop_stale(self, note: Note) -> None:
         self.slots.stop_stale(note)
@@ -238,6 +238,6 @@ class LocalWork:
         self._slot_freed()
 
     def _process_freed(self) -> None:
-        """Claim again: a child process is free, or another one may start."""
+        """Claim again, because a child process is free or may start."""
         self._state.look_again.set()
         self._slot_freed()

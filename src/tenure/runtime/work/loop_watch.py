@@ -1,4 +1,4 @@
-"""Notices from outside when an event loop does not turn, and shows what keeps it."""
+"""Detects from the host's thread that an event loop is blocked, and reports what blocks it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from tenure.runtime.supervised.scoreboard import Scoreboard
 
 __all__ = ["LoopWatch"]
 
-# A supervisor wants to know of a blocked loop before it blames a job for ignoring its time-out.
+# Shorter than the time after which a supervisor kills a worker for a job past its time-out, so that
+# it sees a blocked loop first.
 _LOOK_EVERY = 0.25
-# Below this it is a busy machine or a large result, and nobody can do much about it.
+# A shorter block comes from a busy machine or a large result, and is not worth a report.
 _BLOCKED_AFTER = 2.0
 _STACK_MAX = 4000
 _JOBS_NAMED_MAX = 10
-# Whatever keeps the interpreter does so again and again.
+# Code that blocks the interpreter usually does so again, so reports are limited.
 _REPORT_EVERY = 60.0
 
 
 class LoopWatch:
-    """Watches the loop it is made on. `run` belongs on the host."""
+    """Watches the loop on which it is created. `run` runs on the host."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class LoopWatch:
         ttl: float,
         board: Scoreboard | None = None,
     ) -> None:
-        """`board` is where a supervisor looks. Without one, nothing else beats for this process:
-        then threads that do not run for a `ttl` cost it its jobs.
+        """`board`: the scoreboard that the supervisor reads. Without a supervisor, this process
+        loses its jobs if its threads do not run for a `ttl`, because nothing else beats for it.
         """
         self._clock = clock
         self._events = events
@@ -70,16 +71,16 @@ class LoopWatch:
             await self._clock.sleep(_LOOK_EVERY)
 
     def _probe(self, now: float) -> None:
-        """Have the loop say that it turns."""
+        """Schedule a callback that records that the loop runs."""
         if self._is_blocked and self._board is not None:
             self._board.unblocked(now)
         self._has_answered, self._probed_at = False, now
         self._is_reported = self._is_blocked = False
-        with suppress(RuntimeError):  # closed: whoever watches it ends soon
+        with suppress(RuntimeError):  # the loop is closed, so the watch ends soon
             self._loop.call_soon_threadsafe(self._answer_probe)
 
     def _report_block(self, now: float) -> None:
-        """Show, and tell once, that it does not."""
+        """Record that the loop is blocked, and report it once."""
         job, self._is_blocked = self._running(), True
         if self._board is not None:
             self._board.blocked(self._probed_at, "" if job is None else job.id)
@@ -90,7 +91,7 @@ class LoopWatch:
             self._events.emit(LoopBlocked(round(seconds, 1), self._stack(), task, id_))
 
     def _watch_threads(self, now: float) -> None:
-        """Tell that this thread could not run, which beats; under a supervisor another one does."""
+        """Report that this thread, which sends heartbeats without a supervisor, could not run."""
         then, self._looked_at = self._looked_at, now
         gap = now - then
         is_long = gap >= max(_BLOCKED_AFTER, self._ttl / 3)
@@ -104,19 +105,19 @@ class LoopWatch:
         self._has_answered = True
 
     def _running(self) -> JobRecord | None:
-        """Return the job whose code the loop runs just now; of a task that it has started, too."""
+        """Return the job whose code the loop runs now, also in tasks that its handler started."""
         with suppress(RuntimeError):
             if (task := asyncio.current_task(self._loop)) is not None:
                 return self._slots.job_of(task) or _inherited(task)
         return None
 
     def _stack(self) -> str:
-        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - there is no other way
+        frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - asyncio has no public way
         return "".join(traceback.format_stack(frame))[-_STACK_MAX:]
 
 
 def _inherited(task: asyncio.Task[Any]) -> JobRecord | None:
-    """Return the job in whose context a task was made; Python 3.11 does not show that."""
+    """Return the job in whose context a task was created. Needs Python 3.12 or newer."""
     context = getattr(task, "get_context", Context)()
     running = context.get(current)
     return None if running is None else running.record

@@ -1,4 +1,4 @@
-"""The options of a worker, with everything resolved that an app decides for it."""
+"""The options of a worker, after the app has filled in all defaults."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["WorkerOptions"]
 
 
 class WorkerOptions(Struct, frozen=True, kw_only=True):
-    """How a worker works."""
+    """The options of one worker."""
 
     queues: tuple[str, ...]
     weights: tuple[int, ...] = ()
-    """How the queues share the worker; without weights they are served in their order."""
+    """The shares of the queues. Without weights they are served in order."""
     concurrency: int
     timer_concurrency: int
     grace: float
     burst: bool = False
-    """Whether it stops when nothing is due and nothing runs here."""
+    """Whether it stops when nothing is due and nothing runs."""

@@ -1,6 +1,7 @@
-"""Jobs that were due and that a worker has given back with a delay, for reasons of its own.
+"""Jobs that a worker has handed back with a delay although they were due.
 
-A burst ends when nothing is due. These look delayed, but the burst owes them their run.
+A burst worker stops when nothing is due. These jobs look delayed in the store, but the burst must
+still wait for them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["PostponedJobs"]
 
 
 class PostponedJobs:
-    """Gives jobs back, and knows which of them still wait."""
+    """Hands jobs back with a delay, and tracks those that still wait."""
 
     def __init__(
         self,
@@ -34,16 +35,16 @@ class PostponedJobs:
         self._settler = settler
         self._stopped = stopped
         self._is_burst = burst
-        self._claims: dict[str, int] = {}  # how often each was claimed when it went back
+        self._claims: dict[str, int] = {}  # by job: its number of claims when it was handed back
 
     def hand_back(self, record: JobRecord, delay: float) -> None:
-        """Give a job back to all, uncounted; it comes here again, unless another worker runs it."""
+        """Hand a job back with a delay, without counting a failure."""
         if self._is_burst:
             self._claims[record.id] = record.attempt
         self._settler.hand_back(record, delay)
 
     async def any_waiting(self) -> bool:
-        """Whether one of them still waits that no worker has claimed since."""
+        """Whether one of the jobs still waits, and no worker has claimed it since."""
         try:
             while self._claims:
                 ids = list(islice(self._claims, BATCH_MAX))
@@ -51,7 +52,7 @@ class PostponedJobs:
                 records = await self._retrier.until_answered("get", get, give_up=self._stopped)
                 if any(map(self._still_waits, ids, records)):
                     return True
-        except Exception:  # noqa: BLE001 - told by `Retrier`, and this worker is about to leave
+        except Exception:  # noqa: BLE001 - logged by `Retrier`, and this worker is about to leave
             return True
         return False
 

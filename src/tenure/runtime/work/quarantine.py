@@ -1,7 +1,7 @@
-"""Runs suspects alone in this process, where no supervisor gives them a process of their own.
+"""Runs suspects alone in this process, if no supervisor can give them a process of their own.
 
-Nothing else dies with a suspect that kills its worker, so other jobs do not pay for its crashes.
-The worker starts nothing else until the suspect has ended, or waits for another job.
+A suspect that kills its worker then takes no other job with it. The worker starts nothing else
+until the suspect has ended, or waits for another job.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _WAIT_MAX = 30.0
 
 
 class Quarantine:
-    """Waits until a suspect would be alone in this process, and runs it."""
+    """Waits until a suspect is alone in this process, and runs it."""
 
     def __init__(
         self, clock: Clock, work: LocalWork, state: WorkerState, *, overdue_after: float
     ) -> None:
-        """`overdue_after`: how far past its deadline others take a job from a living worker."""
+        """`overdue_after`: how long after its deadline others take a job from a living worker."""
         self._clock = clock
         self._work = work
         self._backlog = work.backlog
@@ -30,16 +30,18 @@ class Quarantine:
         self._overdue_after = overdue_after
 
     async def run_next(self) -> None:
-        """Run the next suspect, or give it back if other work does not end in time."""
+        """Run the next suspect, or hand it back if other work does not end in time."""
         suspect = self._backlog.suspects.popleft()
         self._backlog.hand_back()
-        self._backlog.suspects.append(suspect)  # a cancel, a take-over or the end takes it
+        # Put back, because a cancellation, a take-over or the end of the worker removes it from
+        # there.
+        self._backlog.suspects.append(suspect)
         await self._wait_for_other_work(suspect)
         if not self._is_wanted:
             return
         self._backlog.suspects.clear()
         if not self._work.is_empty:
-            # Before it is tried here again, the others get their turn for about as long.
+            # Other jobs get about as much time before this worker tries the suspect again.
             delay = _WAIT_MAX * (0.5 + self._clock.random())
             self._work.postponed.hand_back(suspect, delay)
             return
@@ -50,8 +52,8 @@ class Quarantine:
         self._backlog.runs_suspect = True
         try:
             self._work.start(suspect)
-            # A thread that ignores its time-out must not keep the worker for itself, nor a
-            # suspect that waits for a job which this worker may have to run.
+            # Ends the quarantine for a thread that ignores its time-out, and for a suspect that
+            # waits for a job that this worker may have to run.
             while slots.busy and not slots.all_stopping and not state.is_stopping:
                 state.changed.clear()
                 await self._clock.wait(state.changed, _WAIT_MAX)
@@ -69,11 +71,11 @@ class Quarantine:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the suspect is still to be run here."""
+        """Whether the suspect must still run here."""
         return bool(self._backlog.suspects) and not self._state.is_stopping
 
     def _wait_limit_for(self, suspect: JobRecord) -> float:
-        """Return how long it may wait; its deadline counts from the claim, so not for too long."""
+        """Return how long a suspect may wait. Its deadline counts from the claim."""
         if suspect.timeout is None:
             return _WAIT_MAX
         return min(_WAIT_MAX, self._overdue_after / 2)

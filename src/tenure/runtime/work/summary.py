@@ -1,4 +1,4 @@
-"""What a worker is there for, in words for its log."""
+"""Describes in one line of the log what a worker does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERBS = (("timer", "runs the timers"), ("schedule", "keeps the schedules"))
 def intentions(
     queues: Sequence[str], weights: Sequence[int], tasks: Iterable[str], plans: Sequence[Plan]
 ) -> str:
-    """Say what a worker does; timers by their own names, not as the tasks of a queue."""
+    """Return what a worker does. Timers appear by name, not as tasks of a queue."""
     return "; it ".join(_parts(queues, weights, tasks, plans)) or "has nothing to do"
 
 
@@ -24,7 +24,7 @@ def _parts(
 ) -> Iterator[str]:
     runs = {task for plan in plans for task in plan.own_tasks}
     tasks_named = _named(set(tasks) - runs)
-    # An app that has nothing but timers has no use for words about jobs.
+    # An app that has only timers needs no text about jobs.
     if queues and (tasks_named or not plans):
         yield f"takes jobs from {_served(queues, weights)}"
         yield f"knows the tasks {tasks_named or '(none)'}"
@@ -35,7 +35,7 @@ def _parts(
 
 
 def _served(queues: Sequence[str], weights: Sequence[int]) -> str:
-    """Say which queues are served, and in which order if there are several."""
+    """Return the served queues, and their order if there are several."""
     names = [*map(safe, queues)]
     if len(names) == 1:
         return names[0]

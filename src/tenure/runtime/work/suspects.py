@@ -1,7 +1,7 @@
-"""Suspects: jobs that were lost so often that they may be what kills their workers.
+"""Suspects: jobs that were lost so often that they may be killing their workers.
 
-A suspect runs with nothing beside it: in a process of its own under a supervisor (`isolation`),
-else in a worker that runs nothing else meanwhile (`quarantine`).
+A suspect runs alone: in a process of its own under a supervisor (`isolation`), else in a worker
+that runs nothing else meanwhile (`quarantine`).
 """
 
 from __future__ import annotations
@@ -12,5 +12,5 @@ __all__ = ["is_suspicious"]
 
 
 def is_suspicious(record: JobRecord, losses: int) -> bool:
-    """Return whether a job was lost at least so often, and must run alone."""
+    """Return whether a job was lost at least `isolate_after` times, and must run alone."""
     return record.losses >= losses

@@ -1,15 +1,15 @@
 """The worker: claims jobs in batches, runs them, settles them in batches.
 
-What the worker knows can always be lost: the store has every claim on the replica's record, and
-recovery takes it from there. The parts, in the order in which a job meets them:
+Invariant: the worker's state can always be lost. The store has every claim under the replica's
+record, and recovery continues from there. The parts, in the order in which a job meets them:
 
     Claimer     claims what can start soon, and sleeps when nothing is due
     LocalWork   gives each job its place: a slot, the backlog, quarantine, or back to the store
-    Settler     sends how each job ended, with whatever else ended meanwhile
-    Replica     renews this process's record, and hears of cancels and take-overs
+    Settler     sends how each job ended, in batches
+        Replica     renews this process's record, and learns of cancellations and take-overs
 
-The worker makes them, does their chores in turn, and stops them in order. An app runs it through
-`jobs.worker.EmbeddedWorker`.
+    The worker creates them, does their chores in turn, and stops them in order. An app runs it
+    through `jobs.worker.EmbeddedWorker`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = ["Worker", "WorkerOptions"]
 
 log = logging.getLogger("tenure")
 
-# How long a last settlement gets to arrive.
+# How long the last settlements may take to arrive.
 _SETTLE_SECONDS = 5.0
 
 
 class Worker:
-    """One process's part in the work. Made, run and stopped on the loop of the app."""
+    """The worker of one process. Created, run and stopped on the loop of the app."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Worker:
         resumed: HandOver | None = None,
         insert: Insert,
     ) -> None:
-        """`resumed`: run these jobs, which another worker has claimed for this process."""
+        """`resumed`: jobs that another worker has claimed for this process."""
         self._store = store
         self._host = host
         self._clock = store.clock
@@ -126,20 +126,20 @@ class Worker:
         self._leave_by = math.inf
         self.is_asked_to_stop = False
         self.is_ready = asyncio.Event()
-        """Set once it has joined for the first time."""
+        """Set once the replica has joined for the first time."""
 
     @property
     def replica(self) -> str | None:
-        """The id under which it works now; None before it has joined."""
+        """The current replica id; None before it has joined."""
         return self._state.replica
 
     @property
     def ends(self) -> dict[str, int]:
-        """How many attempts have ended here, by their outcome."""
+        """How many attempts have ended in this process, by outcome."""
         return dict(self._work.slots.ends)
 
     async def run(self) -> None:
-        """Work until `stop` is called, then finish what runs and leave."""
+        """Work until `stop` is called, then finish the running jobs and leave."""
         board = None if self._link is None else self._link.board
         watch = LoopWatch(self._clock, self._events, self._work.slots, ttl=self._ttl, board=board)
         watching = None if self._clock.virtual else self._host.start(watch.run)
@@ -150,7 +150,7 @@ class Worker:
         stopped = asyncio.ensure_future(self._state.stopped.wait())
         try:
             await asyncio.wait((claiming, ticking, stopped), return_when=asyncio.FIRST_COMPLETED)
-            # A claim on the way brings jobs to hand back. A store that is away brings none.
+            # A claim in flight may return jobs, which must be handed back.
             await asyncio.wait([claiming, ticking], timeout=_SETTLE_SECONDS)
             for task in (claiming, ticking):
                 if task.done():
@@ -172,18 +172,18 @@ class Worker:
             self.retire()
 
     def stop_now(self) -> None:
-        """Stop, and hand back now what runs."""
+        """Stop, and hand back the running jobs at once."""
         self.is_asked_to_stop = True
         self._leave_by = self._clock.boot()
         self.retire()
 
     def retire(self) -> None:
-        """Stop claiming, and leave when what runs has finished, however long that takes."""
+        """Stop claiming, and leave once the running jobs have finished, without a time limit."""
         self._state.stopped.set()
         self._work.ticker.stop()
         self._state.wake()
 
-    # What the replica reports, as its `ReplicaListener`.
+    # Callbacks of the replica, as its `ReplicaListener`.
 
     def on_joined(self, replica: str) -> None:
         self._claimer.begin(replica)
@@ -202,7 +202,7 @@ class Worker:
         self._work.slots.report_long(self._long_job)
         self._audit.beaten(held, len(self._work.ids))
         if revived or self._audit.is_due:
-            # Jobs that became due while it had expired sent their wake-up then: it got nothing.
+            # Jobs that became due while the record had expired woke this worker in vain.
             self._state.wake()
 
     def on_taken_over(self, replica: str) -> None:
@@ -232,10 +232,10 @@ class Worker:
     def _in_hand(self) -> Holdings:
         return Holdings(self.replica or "", tuple(self._work.slots.ids))
 
-    # Working.
+    # The main loop.
 
     async def _claim_until_stopped(self) -> None:
-        """Claim, with the chores that come before a claim, until this worker is to stop."""
+        """Claim, and do the chores before each claim, until this worker must stop."""
         state, work = self._state, self._work
         while not state.is_stopping:
             state.changed.clear()
@@ -268,7 +268,7 @@ class Worker:
         self.retire()
 
     async def _has_finished(self) -> bool:
-        """Leave if this is a burst: nothing is due, nothing runs here, nothing is to come back."""
+        """Stop a burst worker if nothing is due, runs, or was postponed."""
         is_idle_burst = self._options.burst and not self._work.ids
         if is_idle_burst and not await self._work.postponed.any_waiting():
             self.retire()
@@ -278,7 +278,7 @@ class Worker:
     # Stopping.
 
     async def _shut_down(self) -> None:
-        """Hand back what has not begun, let the rest finish, and leave the store in order."""
+        """Hand back jobs that have not begun, let the others finish, and leave the store."""
         settler, slots, unlocked = self._work.settler, self._work.slots, self._work.unlocked
         settler.handed_back = 0
         self._work.hand_back_waiting()
@@ -308,16 +308,18 @@ class Worker:
 
     async def _leave(self, replica: str) -> None:
         async def end_and_leave() -> None:
-            # Else a job would be handed back that has run to its end.
+            # Otherwise a job that has run to its end would be handed back.
             await self._work.settler.settle_last_time()
             await leave(self._store, replica)
 
         await self._retrier.until_answered("leave", end_and_leave)
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
-        """Give something so long to be done."""
+        """Await a call for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await work
         except TimeoutError:
-            log.warning("the store did not answer in time; others recover what is left")
+            log.warning(
+                "the store did not answer in time; other workers recover the remaining jobs"
+            )

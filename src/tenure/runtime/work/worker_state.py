@@ -1,7 +1,7 @@
-"""What the parts of a worker share: its replica id, and the events that wake them.
+"""The state that the parts of a worker share: its replica id, and the events that wake them.
 
-Invariant: `replica` is set only while the store is known to accept claims under it. Only the
-`Worker` and its `Claimer` change it; everything else reads.
+Invariant: `replica` is set only while the store accepts claims under it, as far as the worker
+knows. Only the `Worker` and its `Claimer` change it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ __all__ = ["WorkerState"]
 
 
 class WorkerState:
-    """Under which id a worker works, and whether it stops."""
+    """The replica id of a worker, and whether it stops."""
 
     def __init__(self) -> None:
         self.replica: str | None = None
-        """The id under which it works now; None before it has joined."""
+        """The current replica id; None before it has joined."""
         self._doubted: str | None = None
         self.stopped = asyncio.Event()
-        """Set when the worker must claim nothing more."""
+        """Set when the worker must not claim any more."""
         self.changed = asyncio.Event()
         """Set when a slot is free, a job has ended or the replica has changed."""
         self.look_again = asyncio.Event()
@@ -30,18 +30,20 @@ class WorkerState:
         return self.stopped.is_set()
 
     def wake(self) -> None:
-        """Have the worker claim again, whatever it waits for."""
+        """Make the worker claim again, whatever it waits for."""
         self.look_again.set()
         self.changed.set()
 
     def doubt(self) -> None:
-        """Claim nothing under this id until a heartbeat succeeds: the store refused a claim."""
+        """Claim nothing under this id until a heartbeat succeeds, because the store rejected a
+        claim.
+        """
         self.replica, self._doubted = None, self.replica
 
     def confirm(self, replica: str) -> bool:
-        """Work again under an id that was in doubt; say whether it was.
+        """Claim again under an id that was in doubt. Returns whether it was.
 
-        The store knows it after all: a fail-over may have lost its record for a moment.
+        The store knows the id again: a fail-over may have lost its record for a moment.
         """
         if self.replica is None and self._doubted == replica:
             self.replica = replica
@@ -50,7 +52,7 @@ class WorkerState:
         return False
 
     def lose(self, replica: str) -> None:
-        """Forget an id that others have taken for dead."""
+        """Forget an id that was declared dead."""
         self._doubted = None
         if self.replica == replica:
             self.replica = None

@@ -1,4 +1,4 @@
-"""The promise every store makes. The store in plain Python is the same promise, executable.
+"""The promise of every store. The store in plain Python is the same promise, executable.
 
 Rules for all calls:
 
@@ -10,23 +10,22 @@ Rules for all calls:
     the run is there. A `commit` without a run is stale, and finds its own id as version.
   - As things are now: `release` (False), `cancel` ("finished"), `requeue` ("unfinished"),
     `delete` (None), `orphans` with what is still to be settled, and `prune` with what is left to
-    do. So what the first reply said of these is lost with it.
-  - Done once more: `note` (the revision grows), `pause` (begins anew; with 0 seconds, it ends a
+    do. The first answer is lost in these cases.
+  - Done again: `note` (the revision grows), `pause` (begins anew; with 0 seconds, it ends a
     pause made meanwhile), `declare`, and `requeue` of a job that has finished again meanwhile.
     Tenure itself never repeats a `requeue`.
 - The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
   server's for tests. Something that ends at instant t is over *at* t.
 - Nothing a caller passes in is interpreted: names are case-sensitive Unicode, and one namespace
   never sees another.
-- Losing is an answer (False, `Busy`, "lost"), not an exception. What a driver raises leaves as
-  `StoreError`, and as `StoreUnavailable` if trying again later may help.
+- Losing is an answer (False, `Busy`, "lost"), not an exception. Errors of a driver become
+  `StoreError`, or `StoreUnavailable` if a later try may help.
 - A call whose caller is cancelled may still be carried out, but never after a call about the same
   thing (a name, key, job, queue, replica or schedule) that begins later. So a release never
   overtakes the acquire that it undoes.
 - A store object belongs to the event loop that opened it; `clone` makes one for another loop.
-- A record that cannot be used (`core.soundness`) never fails a call about others. Lists leave it
-  out, batches answer for it as if it were not there, an unfinished job is set aside. `damage` names
-  it.
+- A damaged record (`core.bounds`) never fails a call about other records. Lists leave it out,
+  batches answer as if it did not exist, and an unfinished job is set aside. `damage` names it.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ Migrate: TypeAlias = Literal["auto", "check", "skip"]
 
 
 class Watch(Protocol):
-    """An armed wake-up: what happens from now on will end the next `wait`."""
+    """An armed wake-up: a change from now on ends the next `wait`."""
 
     async def wait(self, timeout: float | None) -> bool:
         """Return True after a wake-up on one of the topics, False after `timeout` seconds.
 
-        A hint and no more: it may come for nothing, and it may fail to come.
+        A hint only: a wake-up may come without a change, and it may get lost.
         """
         ...
 
@@ -75,11 +74,11 @@ class LeaseStore(Protocol):
     clock: Clock
     namespace: str
     damage: Damage
-    """The records that calls of this object came across and could not use."""
+    """The damaged records that calls of this object have found."""
 
     @property
     def leases(self) -> Leases:
-        """What it keeps for locks."""
+        """Leases and marks, for locks, semaphores, elections and run-once."""
         ...
 
     @property
@@ -89,64 +88,65 @@ class LeaseStore(Protocol):
 
     @property
     def traits(self) -> Traits:
-        """What this store can do and survive. The grade is known once the store is open."""
+        """The abilities and guarantees of this store. The grade is known once it is open."""
         ...
 
     async def open(self, migrate: Migrate = "auto") -> None:
         """Connect, and bring the store's format up to date (or, with "check", only look).
 
-        "skip" does not look at the format: for a clone, whose original has done so.
+        "skip" does not check the format: for a clone, whose original has done so.
 
         Raises ConfigError when the format is too new or, with "check", not up to date.
         """
         ...
 
     async def close(self) -> None:
-        """Give up all connections. Leases stay as they are. Closing twice is harmless."""
+        """Close all connections. Leases stay as they are. Closing twice is harmless."""
         ...
 
     def abandon(self) -> None:
-        """Give up all connections at once, because the event loop they belong to is closed."""
+        """Drop all connections at once, because their event loop is closed."""
         ...
 
     def clone(self) -> Self:
-        """Return an unopened second connection to the same world, for another event loop."""
+        """Return an unopened second connection to the same data, for another event loop."""
         ...
 
     async def ping(self) -> Pong:
-        """Return the store's time, and the random id that the data got when it was set up.
+        """Return the store's time, and the random id of its data.
 
-        Another id than before means that all that was stored before is gone: the server was
-        started without its data, the file or schema was replaced. Where a namespace can be lost
-        alone it has an id of its own, and this call makes one if there is none; the id is empty if
-        the store is too full for that.
+        Another id than before means that all earlier data is gone: the server was started without
+        its data, or the file or schema was replaced. Where a namespace can be lost alone, it has
+        its own id, which this call creates if there is none. The id is empty if the store is too
+        full to create it.
         """
         ...
 
     async def examine(self) -> list[Finding]:
-        """Return what is to be known about the place this store lives in, and what is wrong there.
+        """Return findings about the server or file of this store: facts and problems.
 
-        Works on an open store, and on one that is not: what keeps it from opening is among the
-        findings. It changes nothing, and raises nothing for a store that does not answer. The
-        grade in `traits` is known afterwards, if the place could be reached.
+        Works on an open store and on an unopened one, whose obstacles are among the findings. It
+        changes nothing, and does not raise if the store does not answer. Afterwards the grade in
+        `traits` is known, if the server or file could be reached.
         """
         ...
 
     async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
-        """Remove up to `limit` leases and `limit` jobs that are over; the answer says if to repeat.
+        """Remove up to `limit` idle keys and `limit` finished jobs. The answer says if more remain.
 
-        Leases: keys with nobody holding or waiting, last granted `idle` seconds ago. Fences still
-        grow afterwards. Stores that keep nothing for an idle key remove none.
-        Jobs: finished ones whose retention is over; with them unique keys that are free by now, and
+        Leases: keys without holders and waiters, last granted `idle` seconds ago. Fences still grow
+        afterwards. Stores that keep nothing for an idle key remove none.
+
+        Jobs: finished ones whose retention is over; also unique keys that are free by now, and
         jobs that were set aside long ago.
         """
         ...
 
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
-        """Arm a wake-up. Enter it, try once more, then wait: so nothing falls in between.
+        """Arm a wake-up. Enter it, try once more, then wait, so that no change is missed.
 
-        Where it cannot be armed, it is entered all the same, and each `wait` takes its full time
-        until it can: progress never depends on wake-ups.
+        If it cannot be armed, it is entered all the same, and each `wait` takes its full time until
+        it can: progress never depends on wake-ups.
         """
         ...
 

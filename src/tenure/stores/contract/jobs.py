@@ -1,23 +1,23 @@
 """What a store promises about jobs and the replicas that run them.
 
-A job stands on the record of the replica that runs it: renewing that one record keeps all of them,
-and recovery looks up expired replicas, never jobs. The moves of a job are in `core.states`. For
-every job and all its life:
+A running job depends on the record of its replica: renewing that one record keeps all its jobs, and
+recovery looks up expired replicas, never jobs. The moves of a job are in `core.jobs.states`. For
+every job, always:
 
-- Its fence is larger after every claim and every return to waiting: max(last + 1, now).
-- Whatever names a fence (`settle`, `note`) changes nothing unless the job runs under that fence.
+- Its fence grows with every claim and every return to waiting: max(last + 1, now).
+- Calls that name a fence (`settle`, `note`) change nothing unless the job runs under that fence.
 - `revision` grows by 1 or more with every change that `get` can see.
-- Whatever returns to waiting without a delay keeps its due time, and so its place in the queue.
-- A job that waits without a delay is due whatever the clock shows, also if it was set back behind
-  the job's due time. A pause (a delay, or the one before another try) begins anew with the first
-  beat after such a step; a job that was asked for at an instant is due at that instant.
-- A pending cancel wins over every return to waiting: the job is cancelled instead.
+- A job that returns to waiting without a delay keeps its due time, and so its place in the queue.
+- A job that waits without a delay is due whatever the clock shows, also if the clock is set back
+  behind the job's due time. A delay, also one before a retry, begins anew with the first beat after
+  such a step. A job with a due instant is due at that instant.
+- A pending cancellation wins over every return to waiting: the job becomes cancelled.
 - Finished jobs are kept apart from the others and cost `claim`, `settle`, `beat` and `orphans`
   nothing, however many there are.
 
 Wake-ups: ("queue", name) when a job of that queue begins to wait and is due within SOON seconds, so
-that whoever sleeps until the next due time sleeps no longer than that; ("job", id) after every
-change of its revision; ("replica", id) after a cancel of one of its running jobs.
+that a worker that sleeps until the next due time wakes earlier; ("job", id) after every change of
+its revision; ("replica", id) after a cancellation of one of its running jobs.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Jobs(Protocol):
     ) -> list[Beat | None]:
         """Give each record its full ttl again, counted from now, whether it has expired or not.
 
-        With `meta`, replicas that are not known join: each gets a record with it. Repeating that
-        is harmless; a dead record stays dead.
+        With `meta`, unknown replicas join: each gets a record with it. A repeat is harmless; a
+        dead record stays dead.
 
         `ahead`: by how many seconds the store's clock (`Beat.now`) has run ahead of the replicas'
         own. The deadlines of what they run are postponed by as much.
@@ -71,10 +71,10 @@ class Jobs(Protocol):
         Waits and pauses that began in the future, because the clock was set back, begin anew, up
         to RESTARTS_MAX of them. `Beat.more` says that there may be more; beat again at once.
 
-        `count`: whether `Beat.held` is wanted. Without it a store that cannot count at low cost
-        answers None there.
+        `count`: whether the caller needs `Beat.held`. Without it a store that cannot count at low
+        cost returns None there.
 
-        None: there is no such record, or its jobs are being recovered. All it ran is lost, and it
+        None: there is no such record, or its jobs are being recovered. Its jobs are lost, and it
         must join under a new id.
         """
         ...
@@ -90,20 +90,20 @@ class Jobs(Protocol):
     ) -> Orphans:
         """Find up to `limit` jobs of expired replicas, or that are `grace` past their deadline.
 
-        With `replica`, those of that one alone, whether it has expired or not: what it leaves
-        behind, or what a process known to be dead had.
+        With `replica`, only the jobs of that replica, whether it has expired or not: when it
+        leaves, or when its process is known to be dead.
 
-        Marks the replicas that it comes to as dead: they claim nothing any more, and no beat
-        revives them. For RESERVED_FOR seconds they are left to `by`, so that survivors do not all
-        settle the same jobs. A dead record without jobs is removed. So: `orphans`, `settle` all
+        Marks the replicas that it visits as dead: they claim nothing any more, and no beat revives
+        them. For RESERVED_FOR seconds they are reserved for `by`, so that survivors do not all
+        settle the same jobs. A dead record without jobs is removed. Usage: `orphans`, `settle` all
         of them, until there are none.
 
-        `as_of` is an instant out of `Beat.now`. What had not expired by then is left alone, even if
-        the store's clock has been set ahead since; None: what has expired by now.
+        `as_of` is an instant from `Beat.now`. Replicas that had not expired by then are left alone,
+        even if the store's clock has been set ahead since. None: now.
 
-        A record that cannot be read is set aside. Jobs that a transaction of the user holds are
-        left out. Jobs that run on a replica that is not known count as those of an expired one: no
-        call makes such; the replica's record was deleted by hand, or the job's was forged.
+        An unreadable record is set aside. Jobs that a transaction of the user locks are left out.
+        Jobs of an unknown replica count as those of an expired one. No call creates such jobs: the
+        replica's record was deleted by hand, or the job's was forged.
         """
         ...
 
@@ -114,12 +114,12 @@ class Jobs(Protocol):
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Store jobs in one commit, all of them or none; each gets its own answer.
 
-        A job whose id is there already, in any state, is "created": it is a repeat and changes
+        A job whose id exists already, in any state, is "created": it is a repeat and changes
         nothing. A unique key that another job has is "existing", or "mismatch" if its digest
         differs; nothing is stored for it. Inside one call the first of two wins.
 
         A unique key that an open transaction is about to take, or holds, is "busy": nothing is
-        stored for that job, and all others of the call are stored. Ask again later.
+        stored for that job, and all others of the call are stored. Retry later.
 
         The store forgets the ids of pruned jobs, so a repeat after that is a new job. Callers
         prevent it: they keep finished jobs for RETENTION_MIN seconds at least, and repeat an
@@ -130,7 +130,7 @@ class Jobs(Protocol):
         whether or not it is pruned then. So an existing job may be one that has finished or was
         pruned.
 
-        A repeat is answered with the instant of the repeat; its record has the first one.
+        The answer to a repeat has the instant of the repeat; the record has that of the insert.
         """
         ...
 
@@ -154,8 +154,9 @@ class Jobs(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """End attempts: each if its job runs under that very fence, whatever the replica's state.
 
-        What becomes of the job stands in the settlement. One thing is decided here: if a cancel is
-        pending, a job that would wait again, or whose settlement yields to it, is "cancelled".
+        The settlement contains the new state of the job. The store decides one thing: with a
+        pending cancellation, a job that would wait again, or whose settlement yields, is
+        "cancelled".
 
         "repeated": this fence was settled with this mark before; it counts as success and changes
         nothing. "lost": the job is not running under this fence; nothing is changed. "unreadable":
@@ -167,12 +168,12 @@ class Jobs(Protocol):
     async def note(self, notes: Sequence[Note]) -> list[bool]:
         """Store progress or a checkpoint of running jobs; False if the fence is not current.
 
-        False, too, for a job whose record cannot be read; it is set aside.
+        Also False for a job whose record cannot be read; it is set aside.
         """
         ...
 
     async def cancel(self, ids: Sequence[str], *, reason: str = "") -> list[Cancelled | None]:
-        """Cancel: at once what waits; what runs is "requested", which `beat` delivers.
+        """Cancel jobs: a waiting one at once. A running one is "requested", and `beat` delivers it.
 
         "finished" and None (no such job) change nothing. A second request keeps the first reason.
         """
@@ -196,9 +197,9 @@ class Jobs(Protocol):
         ...
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
-        """Return jobs by id; None for a job that is not there, or cannot be read.
+        """Return jobs by id; None for a job that does not exist or cannot be read.
 
-        `damage` tells the two apart: what cannot be read, or was set aside, is reported each time.
+        `damage` distinguishes them: an unreadable job, or one set aside, is reported each time.
         """
         ...
 
@@ -213,22 +214,21 @@ class Jobs(Protocol):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
-        """Return jobs that fit all that is given, in descending order of id: newest first.
+        """Return jobs that match all filters, in descending order of id: newest first.
 
-        One call looks at a bounded number of jobs, so a page may be short and yet not the last.
+        One call visits a bounded number of jobs, so a page may be short without being the last.
 
-        "stranded", alone: up to `limit` unfinished jobs that nobody can finish, in
-        `Page.stranded`, on one page. A job whose record cannot be read is set aside by whichever
-        call comes across it: it is in no queue and in no list, `get` only reports it, and `insert`
-        of its id changes nothing. Its unique key is free as if it had finished. `prune` removes it
-        after ASIDE_FOR seconds.
+        "stranded", alone: up to `limit` unfinished jobs that no worker can finish, in
+        `Page.stranded`, on one page. The first call that finds an unreadable job sets it aside: it
+        is in no queue and no list, `get` only reports it, and `insert` of its id changes nothing.
+        Its unique key is free as if it had finished. `prune` removes it after ASIDE_FOR seconds.
         """
         ...
 
     async def counts(self) -> list[QueueCounts]:
         """Return one count per queue that has unfinished jobs or is paused, by name.
 
-        Finished jobs are never counted. A pause that has ended is no longer there, nor its reason.
+        Finished jobs are never counted. A pause that has ended does not appear.
         """
         ...
 
@@ -237,9 +237,9 @@ class Jobs(Protocol):
     ) -> Tagged:
         """Count jobs with a tag: those that are unfinished, and those created `within` seconds.
 
-        Each up to its limit, in descending order of id. No more than the newest TAGGED_MAX jobs
-        are looked at, so older ones are not counted. A store whose records cannot be read in part
-        stops looking for recent ones after 4 MB of them; the others do not read what jobs carry.
+        Each up to its limit, in descending order of id. It visits the newest TAGGED_MAX jobs only,
+        so older ones are not counted. A store that must read whole records stops looking for recent
+        ones after 4 MB of them.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a store promises about leases. A store for locks alone implements just this part."""
+"""What a store promises about leases. A store for locks alone implements only this part."""
 
 from __future__ import annotations
 
@@ -34,30 +34,29 @@ class Leases(Protocol):
         idle keys and clock steps. A holder that has the lease already gets it again: same fence,
         full ttl.
 
-        Refused with `waiting` > 0, the caller joins the line (or keeps its place) for that many
-        seconds. `Busy.retry_in` is when the lease ends whose place the caller would get, the
-        waiters ahead taking the earlier ones: the k-th live lease to end, with
-        k = live + ahead - limit + 1, at most the last one; without any live lease, the end of
-        the record of the first in line.
+        Refused with `waiting` > 0, the caller joins the queue (or keeps its place) for that many
+        seconds. `Busy.retry_in` is the time until the lease ends whose place the caller would get,
+        as the waiters ahead take the earlier ones: the k-th live lease to end, with
+        k = live + ahead - limit + 1, at most the last one. Without any live lease it is the end of
+        the record of the first waiter.
 
-        Granting wakes the next in line if there is still room.
+        Granting wakes the next waiter if there is still room.
         """
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         """Give each lease its full `ttl` again, counted from now.
 
-        True: done. False: this very lease (key, holder, fence) is not there or has ended; it is
-        never resurrected. None: not decided this time (another transaction has it); ask again.
+        True: done. False: this lease (key, holder, fence) does not exist or has ended; it is never
+        resurrected. None: undecided, because another transaction has it locked; try again.
         """
         ...
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
-        """End each lease, and its holder's place in the line; say whether the lease was live.
+        """End each lease, and its holder's place in the queue. Returns whether the lease was live.
 
-        A fence of 0 goes by the holder alone. Releasing twice or too late is harmless; a newer
-        lease is never touched. If there is room for the first in line now, it is woken, and only
-        it.
+        A fence of 0 compares the holder alone. Releasing twice or too late is harmless; a newer
+        lease is never touched. If there is room for the first waiter now, only that one is woken.
         """
         ...
 
@@ -70,10 +69,10 @@ class Leases(Protocol):
         ...
 
     async def discard(self, key: str) -> bool:
-        """Remove all that is stored of a lease key, readable or not: its leases and its line.
+        """Remove a lease key with its leases and its queue, readable or not.
 
-        For an operator, if what is stored cannot be read and its holder is gone. Fences still grow
-        afterwards. Returns whether there was anything.
+        For an operator, if the record cannot be read and its holder is gone. Fences still grow
+        afterwards. Returns whether the key existed.
         """
         ...
 

@@ -3,10 +3,10 @@
 A store knows nothing of ticks, rules, renames or pauses. It compares versions, counts unfinished
 runs and writes, in one atomic step for each commit. The rules are in `core.schedules`.
 
-Runs are jobs with a `schedule` and take the course of all jobs (`core.states`). Only `commit` makes
-them. `requeue` answers "refused" for them.
+Runs are jobs with a `schedule`, with the states of all jobs (`core.jobs.states`). Only `commit`
+creates them. `requeue` answers "refused" for them.
 
-A record that the store cannot read counts as not there: a commit that expects no such schedule
+A record that the store cannot read counts as missing: a commit that expects no such schedule
 replaces it.
 """
 

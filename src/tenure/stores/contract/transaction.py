@@ -1,4 +1,4 @@
-"""What a store promises about transactions of the user's own, on the database that it lives in."""
+"""What a store promises about transactions of the user, on the database of the store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tenure.core.leases import Lease
 __all__ = ["Purpose", "UserTransaction"]
 
 Purpose: TypeAlias = Literal["guard()", "within()", "transaction()"]
-"""The call of the user's, for messages."""
+"""The user's call, for messages."""
 
 
 class UserTransaction(Protocol):
-    """A connection of the user's own, seen from the store. What its driver raises leaves as it is.
+    """A connection of the user, seen from the store. Errors of its driver are raised unchanged.
 
     Only `commit` commits. All calls but `begin` and `rollback` raise ConfigError, and change
     nothing, if no transaction is open or the connection leads to another database.
@@ -27,24 +27,24 @@ class UserTransaction(Protocol):
         ...
 
     async def begin(self, *, on_loop: bool) -> None:
-        """Begin a transaction; `on_loop`, let others on the event loop run while this waits.
+        """Begin a transaction. With `on_loop`, other tasks of the event loop run while it waits.
 
-        Raises ConfigError if one is open already: a transaction within it would be no commit.
+        Raises ConfigError if one is open already, because ending a nested one commits nothing.
         """
         ...
 
     async def commit(self) -> None:
-        """End what `begin` began. Raises ConfigError if the user has ended it meanwhile."""
+        """Commit what `begin` began. Raises ConfigError if the user has ended it meanwhile."""
         ...
 
     async def rollback(self) -> None:
-        """Undo what `begin` began; harmless if that has happened."""
+        """Roll back what `begin` began; harmless if it has ended."""
         ...
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Do what the store's `insert` does, as part of the transaction.
 
-        Nobody else sees the jobs, and nobody is woken, before the user has committed.
+        No other connection sees the jobs, and no worker is woken, before the user has committed.
         """
         ...
 
@@ -53,13 +53,13 @@ class UserTransaction(Protocol):
         ...
 
     async def hold_lease(self, lease: Lease) -> bool:
-        """Say whether a lease is held, and let nobody take it over before the transaction ends."""
+        """Return whether a lease is held, and lock it until the transaction ends."""
         ...
 
     async def hold(self, id_: str, fence: int) -> bool:
-        """Say whether a job runs under that fence, and let nobody take it before the end.
+        """Return whether a job runs under that fence, and lock it until the transaction ends.
 
-        Beats, and recovery of other jobs, are not held up by it, unless all writers share one lock.
+        That does not block beats and the recovery of other jobs, unless all writers share one lock.
         """
         ...
 

@@ -4,8 +4,8 @@
 that name. You may call it from several threads, each with its own event loop.
 
 Read it as the specification: where the contract leaves a question open, this code answers it, and
-the tests compare the other stores with it. It is written to be read, not to be fast: most calls
-look at every job. One lock around each call makes the call atomic.
+tests compare the other stores with it. It is written to be read, not to be fast: most calls look at
+every job. One lock around each call makes the call atomic.
 """
 
 from __future__ import annotations

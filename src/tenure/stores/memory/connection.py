@@ -87,8 +87,8 @@ class Connection:
     def _listen(self, namespace: str, topic: Topic) -> None:
         """Wake the watchers of a topic; called in the thread that made the change.
 
-        Looking first is safe: a caller that starts to watch a moment later tries its call once
-        more after that, and sees the change.
+        Checking first is safe: a caller that starts to watch a moment later repeats its call after
+        that, and sees the change.
         """
         loop = self._loop
         watched = namespace == self.namespace and self._watchers.is_watched(topic)

@@ -3,8 +3,8 @@
 A `Database` has a `Namespace` for each namespace in use. Its lock guards everything in it: a store
 method holds the lock for the whole call. All times are whole microseconds of the store's clock.
 
-No timer removes an ended lease. `Key.settle` does so at the start of each call about the key, so
-no call ever sees a lease or a waiter that is over.
+No timer removes an ended lease. `Key.settle` does so at the start of each call about the key, so no
+call ever sees a lease or a waiter that has ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Grant:
 
 @dataclass(slots=True)
 class Waiter:
-    """A place in the line for a key. It ends unless the waiter asks again within `life`."""
+    """A place in the queue for a key. It ends unless the waiter polls again within `life`."""
 
     holder: str
     limit: int
@@ -99,9 +99,9 @@ def _drop_ended(records: dict[str, Record], now: int) -> None:
 
 @dataclass(slots=True)
 class Key:
-    """Everything about one lease key: its last fence, its leases, and the line of its waiters.
+    """Everything about one lease key: its last fence, its leases, and its waiters.
 
-    `line` is in order of arrival. `granted` is when a lease was acquired last, for `prune`.
+    `line` has the waiters in order of arrival. `granted` is the last acquisition, for `prune`.
     """
 
     fence: int = 0
@@ -137,7 +137,7 @@ class Key:
         return list(self.line).index(holder) if holder in self.line else len(self.line)
 
     def first_served(self) -> str | None:
-        """Return the first in line if there is room for it."""
+        """Return the first waiter if there is room for it."""
         first = next(iter(self.line.values()), None)
         return first.holder if first and self.room_for(first.limit, ahead=0) else None
 
@@ -158,7 +158,7 @@ class Namespace:
     incarnation: str = field(default_factory=lambda: f"{next(_incarnations)}")
 
     def key(self, name: str, now: int) -> Key:
-        """Return the record of a key without what has ended; it is made on first use."""
+        """Return the record of a key without ended leases; it is created on first use."""
         key = self.keys.setdefault(name, Key())
         key.settle(now)
         return key

@@ -1,7 +1,7 @@
 """The job records of the memory store: jobs, replicas, unique keys and queue pauses.
 
-`JobTables` finds records; `jobs` decides and changes them. Each of these methods looks at all jobs,
-where the other stores use an index: the plain search is what their indexes have to agree with.
+`JobTables` finds records; `jobs` decides and changes them. Each method here looks at all jobs where
+the other stores use an index: the plain search defines what their indexes must return.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Job:
         return self.since is None or self.due <= now
 
     def as_orphan(self) -> JobRecord:
-        """Return the record without what is large, which no decision about its end reads."""
+        """Return the record without large fields, which no decision about its end needs."""
         large: dict[str, Any] = {"payload": b"", "checkpoint": None, "result": None, "error": None}
         return structs.replace(self.as_record(), **large)
 

@@ -1,8 +1,8 @@
 """Jobs and replicas in memory: the specification that the other stores are compared with.
 
 A job moves between its states here and nowhere else: `_insert`, `start`, `_wait` and `_finish` are
-the four moves, and each of them raises the revision and wakes watchers. The caller decides what
-becomes of a job after an attempt or a loss (`core.jobs`); these methods check the fence and write.
+the four moves, and each of them raises the revision and wakes watchers. The caller decides the new
+state of a job after an attempt or a loss (`core.jobs`); these methods check the fence and write.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class Jobs(Part):
     def _settle(self, end: Settlement) -> Settled:
         """End an attempt if the job still runs under its fence.
 
-        The mark of the last settlement is kept, so that a repeat is told from a lost attempt.
-        A pending cancel wins over waiting again.
+        The mark of the last settlement distinguishes a repeat from a lost attempt. A pending
+        cancellation wins over waiting again.
         """
         now = self._clock.wall()
         job = self._jobs.jobs.get(end.id)
@@ -291,7 +291,7 @@ class Jobs(Part):
             return [self._requeue(id_) for id_ in ids]
 
     def _requeue(self, id_: str) -> Requeued | None:
-        """Let a finished job wait again as if it were new; `attempt` and the history go on.
+        """Let a finished job wait again as if it were new; `attempt` and the history continue.
 
         A run of a schedule is refused: the schedule decides when it runs.
         """
@@ -460,6 +460,6 @@ class Jobs(Part):
         self._wake(("job", job.id))
 
     def wake_workers(self, job: Job, now: int) -> None:
-        """Wake the workers of a queue for a job that is due soon; they look before later ones."""
+        """Wake the workers of a queue for a job that is due soon; they poll before later ones."""
         if job.is_due(now + micros(SOON)):
             self._wake(("queue", job.new.queue))

@@ -2,19 +2,19 @@
 
     postgresql://user:password@host:5432/database
 
-PostgreSQL 13 or later. Each call is one round trip and one short transaction. Opening creates the
-schema `tenure` once, which takes the right to CREATE in the database; afterwards a role needs USAGE
-on the schema and SELECT, INSERT, UPDATE and DELETE on its tables.
+PostgreSQL 13 or later. Each call is one round trip and one short transaction. The first opening
+creates the schema `tenure`, which needs the right to CREATE in the database. Afterwards a role
+needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on its tables.
 
-What the query of the URL may say, besides what libpq knows (`sslmode`, `target_session_attrs`) and
-settings of the server (`synchronous_commit=on`):
+The query of the URL takes the options of libpq (`sslmode`, `target_session_attrs`), settings of the
+server (`synchronous_commit=on`), and:
 
-- `statement_cache_size=0`: a pooler such as PgBouncer in transaction mode stands in between. Then
-  nothing is prepared and nothing set in a session, and wake-ups are not pushed (LISTEN belongs to
-  a session), so that waiters look again by themselves.
+- `statement_cache_size=0`: for a pooler in transaction mode, such as PgBouncer. Then the store
+  prepares no statements, sets nothing in a session, and gets no wake-ups (LISTEN belongs to a
+  session), so waiters poll.
 
-A store object uses up to eight connections, opened when needed, and one more to listen once
-something waits.
+A store object uses up to eight connections, opened when needed, and one more to listen once a
+caller waits.
 """
 
 from __future__ import annotations

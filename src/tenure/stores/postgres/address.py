@@ -1,4 +1,4 @@
-"""What a PostgreSQL URL says: where to connect, with which settings, and how to show it."""
+"""Parses a PostgreSQL URL: where to connect, with which settings, and how to show it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ POOL_SIZE = 8
 """More connections would not make one event loop faster, and a server has about a hundred."""
 _POOL_SIZE_MAX = 100
 
-# What a session of our own is started with; the URL may say otherwise.
+# The settings of each session; the URL may override them.
 _SESSION = {
     "application_name": "tenure",
-    # Earlier than the client, so that the server's own error arrives and the connection survives.
+    # Shorter than the client's time-out, so that the server's error arrives and the connection
+    # survives.
     "statement_timeout": "4000",
-    # The functions look at what was committed while they waited for a lock.
+    # The functions must see what was committed while they waited for a lock.
     "default_transaction_isolation": "read committed",
-    # Compiling takes longer than any of our statements.
+    # JIT compilation takes longer than any statement of the store.
     "jit": "off",
 }
 
@@ -38,11 +39,12 @@ _PORT = re.compile(r"^(\[[^\]]*\]|[^:]*)(:\d*)?$")
 
 @dataclass(frozen=True)
 class Address:
-    """A PostgreSQL URL, understood.
+    """A parsed PostgreSQL URL.
 
-    `shares_sessions` is what `?statement_cache_size=0` says: a pooler such as PgBouncer in
-    transaction mode stands in between, and no two calls need meet the same session. Then nothing
-    may be left in a session: no prepared statement, no setting, no LISTEN.
+
+    `shares_sessions` is set by `?statement_cache_size=0`: with a pooler in transaction mode, such
+    as PgBouncer, two calls may use different sessions. Then nothing may be left in a session: no
+    prepared statement, no setting, no LISTEN.
     """
 
     url: Secret[str]
@@ -55,7 +57,7 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read the URL; raise ConfigError, which does not quote it, if it cannot be meant so."""
+        """Parse the URL. Raises ConfigError, which does not quote it, if it cannot work."""
         parts, query = _split(url)
         cache = query.pop("statement_cache_size", "100")
         if not cache.isdecimal():
@@ -75,7 +77,7 @@ class Address:
         }
         several = "," in parts.netloc or "," in query.get("host", "")
         if several and "target_session_attrs" not in query:
-            # Of several hosts the one that takes writes is meant, also after a fail-over.
+            # Of several hosts, use the one that takes writes, also after a fail-over.
             options["target_session_attrs"] = "read-write"
         return cls(Secret(url), redact(url), shares_sessions, Secret(options), pool_size)
 
@@ -98,7 +100,7 @@ def _pool_size(text: str) -> int:
 
 def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
     try:
-        url.encode()  # what came from the environment may be no text at all
+        url.encode()  # a value from the environment may be no valid text
         parts = urlsplit(url)
         query = dict(
             parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))

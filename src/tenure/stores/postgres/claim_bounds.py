@@ -1,9 +1,9 @@
 """Where claims begin to look for jobs while an old snapshot is open.
 
-PostgreSQL cannot forget jobs that were claimed since an old snapshot was taken. Their entries in
-the index of waiting jobs stand before the first job that waits, and a claim that begins at the
-first entry walks over all of them. `Bounds` remembers for each queue and priority up to which due
-time claims have found all jobs, and the next claim begins there.
+PostgreSQL cannot remove the index entries of jobs that were claimed since an old snapshot was
+taken. They come before the first waiting job, and a claim that begins at the first entry visits all
+of them. `Bounds` remembers for each queue and priority up to which due time claims have taken all
+jobs, and the next claim begins there.
 
 Jobs can arrive before a bound: a job that is handed back keeps its due time, and a transaction can
 stay open for long after it has enqueued a job. So bounds are used only after a claim from the
@@ -42,7 +42,7 @@ def expensive(queues: int, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a claim has seen.
+    """What one claim has seen.
 
     `snapshot` has the number of the claim's transaction, and then the snapshot before the look, as
     the server writes it. `at` is an instant before the transaction had this number. `taken` has
@@ -75,7 +75,7 @@ class Bounds:
         self._lines: dict[str, _Line] = {}  # empty unless claims are expensive
         self._whole_at = 0.0
         self._whole_pause = _WHOLE_EVERY
-        # Of recent looks: the instant, and the number that their transaction got after it.
+        # Recent claims: the instant, and the number that their transaction got after it.
         self._looks: deque[tuple[int, int]] = deque(maxlen=_LOOKS_MAX)
 
     def begin(self, queues: Sequence[str], now: float) -> list[str] | None:
@@ -148,4 +148,4 @@ class Bounds:
                     line.ready[priority] = complete
                 if is_full and (queue, priority) == (last_queue, last_priority):
                     line.ready[priority] = min(line.ready[priority], last_due // 1000)
-                    return  # further on, nothing was looked for
+                    return  # the claim has not searched further

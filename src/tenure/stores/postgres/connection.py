@@ -1,4 +1,4 @@
-"""A PostgreSQL store object's ties to its server, which its parts share."""
+"""The connection of a store object to its server, which its parts share."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["Connection", "Part"]
 
 log = logging.getLogger("tenure")
 
-# The id of the first format that was made here. Later ones add rows.
+# The id of the first format that was created here. Later formats add rows.
 _PING = """
 SELECT tenure.now($1), (SELECT f.incarnation FROM tenure.format f ORDER BY f.number LIMIT 1)
 """
-# A hint need not wait for the disk. For this transaction only.
+# A notification need not wait for the disk. For this transaction only.
 _NOTIFY = """
 SELECT pg_notify($1, payload)
 FROM set_config('synchronous_commit', 'off', true), unnest($2::text[]) AS payload
@@ -42,7 +42,7 @@ FROM set_config('synchronous_commit', 'off', true), unnest($2::text[]) AS payloa
 
 
 class Connection:
-    """What every part of the PostgreSQL store shares."""
+    """The connection that the parts of a PostgreSQL store share."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Connection:
         try:
             connection = await self._connector.dial()
             try:
-                # Eight round trips that a clone is spared. The keeper opens its own with the
-                # first lease running out, perhaps next to a thread that leaves it little time.
+                # A clone saves eight round trips. The keeper opens its clone while the first lease
+                # runs out, perhaps beside a thread that leaves it little time.
                 if migrate != "skip":
                     await self._get_to_know(connection, migrate)
             except BaseException:
@@ -89,7 +89,7 @@ class Connection:
                 raise
         except TenureError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+        except Exception as error:  # noqa: BLE001 - the driver may raise anything
             fault = translate(error, self.url, opening=True)
             raise fault from fault.__cause__
         size = self._address.pool_size
@@ -116,8 +116,9 @@ class Connection:
     async def _refuse_shared_sessions(self, connection: asyncpg.Connection, server: Server) -> None:
         """Raise ConfigError behind a pooler in transaction mode that the URL does not mention.
 
-        Some poolers refuse the settings of our sessions, and the driver's error says what to do.
-        Others drop them: then all is well until two calls meet on one session.
+
+        Some poolers reject the settings of sessions, and the error says what to do. Others drop
+        them, and calls work until two of them share a session.
         """
         if connection.get_server_pid() == server.pid:
             return
@@ -153,7 +154,8 @@ class Connection:
     def abandon(self) -> None:
         """Close without the event loop, which is closed: cut the connections of the pool.
 
-        The listener's is ended by its task, which whoever closes a loop cancels first.
+
+        The listener's task closes its connection, because closing a loop cancels its tasks first.
         """
         pool, self._pool = self._pool, None
         self._listener = self._notifier = None
@@ -196,9 +198,10 @@ class Connection:
     async def fetch(
         self, statement: str, *arguments: object, about: Sequence[Subject] = ()
     ) -> list[Row]:
-        """Run one statement; every call of the store comes through here.
+        """Run one statement. Every call of the store uses this.
 
-        `about` names what it decides about: it is carried out after earlier calls about the same.
+        `about` names the things it decides about: it runs after earlier calls about the same
+        things.
         """
         if self._pool is None:
             raise self._not_open()
@@ -206,7 +209,7 @@ class Connection:
 
     @property
     def ear(self) -> str:
-        """Where our waiters are to be woken; nowhere if notifications would not arrive."""
+        """The channel of this store object's waiters; empty if notifications would not arrive."""
         return self._listener.channel if self._listener and self.traits.push else ""
 
     def _heard(self, payload: str) -> None:
@@ -217,10 +220,10 @@ class Connection:
             self._watchers.wake(topic)
 
     def tell(self, topics: Collection[Topic]) -> None:
-        """Wake whoever watches one of these, in any process."""
+        """Wake the watchers of these topics, in any process."""
         if self._notifier is not None:
             self._notifier.tell(topics)
-        if not self.traits.push:  # then we would not hear ourselves
+        if not self.traits.push:  # the listener would not get its own notifications then
             for topic in topics:
                 self._watchers.wake(topic)
 

@@ -1,4 +1,4 @@
-"""Opening connections in a way that survives the cancellation of who asked for one."""
+"""Opens connections, independently of the cancellation of their callers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenure.stores.connect_backoff import ConnectBackoff
 
 __all__ = ["Connector"]
 
-# How long closing waits for a server that has not answered yet.
+# How long closing waits for pending connects.
 _CLOSE_SECONDS = 1.0
 
 
@@ -40,12 +40,13 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
 class Connector:
     """Connects to one server.
 
-    While the server is away, one attempt is made at a time, after a pause, and its error is that of
-    all callers that waited for it.
 
-    A cancelled caller does not stop an attempt, because asyncpg, cancelled in the instant in which
-    the network connection has come about, leaves a future with an error that nobody fetches. The
-    connection is thrown away when it is there.
+    While the server does not answer, one attempt runs at a time, after a pause, and all callers
+    that waited for it get its error.
+
+
+    A cancelled caller does not cancel an attempt: asyncpg, cancelled at the instant of the network
+    connection, leaves a future with an unretrieved error. The connection is closed once it is open.
     """
 
     def __init__(self, options: Secret[dict[str, Any]], random: Callable[[], float]) -> None:
@@ -56,7 +57,7 @@ class Connector:
         self._error: BaseException | None = None
 
     async def dial(self) -> asyncpg.Connection:
-        """Return a new connection; raise what asyncpg raises."""
+        """Return a new connection. Raises the errors of asyncpg."""
         seen = self._reconnects.failures
         if seen:
             async with self._turn:
@@ -84,7 +85,7 @@ class Connector:
         return task.result()
 
     async def close(self) -> None:
-        """Wait a moment for what nobody wants any more, then give it up."""
+        """Wait a moment for connects without a caller, then drop them."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
             for task in late:

@@ -1,4 +1,4 @@
-"""What is to be known about a PostgreSQL server, and what would lose leases there."""
+"""Examines a PostgreSQL server: facts, and settings that would lose leases."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _MORE_CONNECTIONS = f"Raise max_connections, {_FEWER}"
 
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-# Nothing here needs a right that a plain role lacks. Rights on a schema that does not exist are
-# NULL. The sum counts background workers with a database as well, which is near enough.
+# Every plain role may run this. Rights on a missing schema are NULL. The sum includes background
+# workers with a database, which is accurate enough.
 _MORE = """
 SELECT current_user AS role,
        current_database() AS database,
@@ -57,24 +57,24 @@ _READ_FORMAT = "SELECT number, readable_from FROM tenure.format ORDER BY number 
 
 
 class Doctor:
-    """Looks at the server that an address leads to, on connections of its own."""
+    """Examines the server behind an address, on separate connections."""
 
     def __init__(self, address: Address, namespace: str, clock: Clock) -> None:
         self._address = address
         self._namespace = namespace
         self._clock = clock
         self.grade: Grade | None = None
-        """The grade of the server, once it could be reached."""
+        """The grade of the server, once it was reached."""
 
     async def examine(self) -> list[Finding]:
-        """Return what is to be known, and what is wrong; raise nothing for lack of an answer."""
+        """Return the findings. Does not raise if the server does not answer."""
         findings = [Finding("ok", "store", f"{self._address.shown}, namespace {self._namespace}")]
         try:
             async with AsyncExitStack() as stack:
                 await self._look(findings, stack)
         except TenureError as error:
             findings.append(_no_answer(error))
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+        except Exception as error:  # noqa: BLE001 - the driver may raise anything
             findings.append(_no_answer(translate(error, self._address.shown, opening=True)))
         return findings
 
@@ -101,7 +101,7 @@ class Doctor:
         findings += await _format_findings(connection, more)
 
     async def _probe(self, stack: AsyncExitStack) -> asyncpg.Connection:
-        """Return a connection that prepares nothing, so that no pooler in between can mind."""
+        """Return a connection without prepared statements, which works with every pooler."""
         options = {**self._address.options(), "statement_cache_size": 0}
         connection = await asyncpg.connect(**options)
         stack.push_async_callback(_end, connection)
@@ -111,7 +111,7 @@ class Doctor:
         virtual = self._clock.for_server()
         if virtual is not None:
             return Finding.of_clock((virtual - self._clock.wall()) / 1e6, 0.0)
-        # The first time costs the server more.
+        # The first query costs the server more.
         await connection.fetchval(_NOW)
         sent, began = self._clock.wall(), self._clock.boot()
         server = await connection.fetchval(_NOW)
@@ -121,7 +121,7 @@ class Doctor:
     async def _pooler_findings(
         self, first: asyncpg.Connection, other: asyncpg.Connection
     ) -> list[Finding]:
-        """Tell whether sessions are shared. A pooler invents the process id that it tells us."""
+        """Return a finding on a pooler in front, which invents the process ids that it reports."""
         pid = await first.fetchval("SELECT pg_backend_pid()")
         if not await shares_sessions(first, other):
             if first.get_server_pid() == pid or self._address.shares_sessions:
@@ -168,15 +168,15 @@ class Doctor:
 
 
 async def _end(connection: asyncpg.Connection) -> None:
-    with suppress(Exception):  # nothing was left behind that a farewell would have to save
+    with suppress(Exception):  # the session has no state, so it need not be closed in order
         await connection.close(timeout=1.0)
 
 
 def _no_answer(error: TenureError) -> Finding:
-    """Return why the server could not be talked to, and what is usually the reason."""
+    """Return why the server cannot be used, with the usual reason."""
     cause = error.__cause__
     reason = " ".join(str(cause or error).split()).rstrip(".")
-    # Tenure's errors first say what happened, and then what to do.
+    # Tenure's errors say first what happened, and then what to do.
     advice = str(error).partition(f"{reason}. ")[2]
     if isinstance(cause, asyncpg.TooManyConnectionsError):
         advice = _MORE_CONNECTIONS
@@ -241,7 +241,7 @@ def _persistence(server: Server, more: Row) -> Finding:
 
 
 def _transactions(server: Server, more: Row) -> Iterator[Finding]:
-    """Yield what keeps our kind of transaction from working."""
+    """Yield the settings with which the store's transactions do not work."""
     if server.encoding != "UTF8":
         yield Finding(
             "error",
@@ -270,7 +270,7 @@ def _connections(server: Server, more: Row, address: Address) -> Finding:
     used, most = more["connections_used"], more["connections_most"]
     needed, size = connections_most(address.pool_size), address.pool_size
     detail = f"{used} of {most} in use; a process takes up to {needed} (pool_size {size})"
-    # One of those in use is ours, and is given back.
+    # One connection in use is this one, which is closed again.
     if server.connections_left < CONNECTIONS_LEAST - 1 and not address.shares_sessions:
         limit = server.connections_limit
         detail = f"{server.connections_left} left by {limit}; a worker needs {CONNECTIONS_LEAST}"
@@ -282,7 +282,7 @@ def _connections(server: Server, more: Row, address: Address) -> Finding:
 
 async def _format_findings(connection: asyncpg.Connection, more: Row) -> list[Finding]:
     role = more["role"]
-    # In this order: who may not enter a schema may not ask for its tables either.
+    # In this order: without USAGE on the schema, asking for its tables fails.
     if more["may_enter"] is None or (
         more["may_enter"] and not await connection.fetchval(_HAS_FORMAT)
     ):

@@ -1,4 +1,4 @@
-"""What goes wrong between us and PostgreSQL, in words that say what to do."""
+"""Translates errors of the driver and of PostgreSQL into Tenure's exceptions, with advice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RIGHTS = (
 
 _errors = asyncpg.exceptions
 
-# Passing: the server comes and goes, somebody else was faster, or a resource is short for now.
+# Temporary: the server restarts, another transaction was faster, or a resource is exhausted.
 _PASSING = (
     OSError,  # refused, reset, unknown host; TimeoutError is one too
     _errors.PostgresConnectionError,
@@ -43,15 +43,15 @@ _BREAKING = (
 
 
 def breaks(error: BaseException) -> bool:
-    """Return whether the connection that raised this is of no more use."""
+    """Return whether the connection that raised this is unusable now."""
     return not isinstance(error, asyncpg.PostgresError) or isinstance(error, _BREAKING)
 
 
 def translate(error: Exception, url: str, *, opening: bool = False) -> TenureError:
-    """Return what to raise for an error of the driver; its cause is set.
+    """Return Tenure's error for an error of the driver, with its cause set.
 
-    What only configuration can mend is a ConfigError while opening. Later it is a StoreError,
-    because then whoever keeps calling must be able to go on.
+    A problem that needs configuration is a ConfigError while the store opens. Later it is a
+    StoreError, because callers that retry must be able to continue once it is fixed.
     """
     advice = _advice(error)
     if advice is not None:
@@ -99,7 +99,7 @@ def _advice(error: Exception) -> str | None:  # noqa: PLR0911 - one line for eac
 
 
 def _text(error: Exception) -> str:
-    """Return what the server or the system said, in one line and without a secret."""
+    """Return the message of the server or the system in one line, without secrets."""
     if _may_quote(error):
         return type(error).__name__
     text = " ".join(str(error).split()).rstrip(".")
@@ -109,5 +109,5 @@ def _text(error: Exception) -> str:
 
 
 def _may_quote(error: Exception) -> bool:
-    """Return whether it is about an URL or an argument: those quote what they did not like."""
+    """Return whether the error is about a URL or an argument, which its message may quote."""
     return isinstance(error, ValueError) and not isinstance(error, OSError)

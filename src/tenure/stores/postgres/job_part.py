@@ -1,4 +1,4 @@
-"""Reading jobs, and setting aside those that cannot be read."""
+"""The base of parts that read jobs: reads records, and sets unreadable ones aside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["TABLE", "JobPart", "as_record", "is_of_a_row"]
 TABLE: Final = "tenure.job"
 _SET_ASIDE = "SELECT tenure.job_set_aside($1, $2, $3)"
 
-# What the server raises about the values of a row, and not about the call or the server.
+# Errors of the server about the values of a row, not about the call or the server.
 _OF_A_ROW: Final = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -27,12 +27,12 @@ _OF_A_ROW: Final = (
 
 
 def is_of_a_row(error: StoreError) -> bool:
-    """Return whether a call failed for what is in a row: it will fail again, with all its batch."""
+    """Return whether a damaged row made a call fail: it would fail again, with its whole batch."""
     return isinstance(error.__cause__, _OF_A_ROW)
 
 
 def as_record(row: Row | Sequence[Any]) -> JobRecord:
-    """Return the job in a tenure.job_record. Raises ValueError if it is aside or cannot be used."""
+    """Return the job in a tenure.job_record. Raises ValueError if it is aside or damaged."""
     state = row[_STATE]
     if state == "aside":
         raise ValueError(SET_ASIDE)
@@ -43,10 +43,10 @@ _STATE: Final = JobRecord.__struct_fields__.index("state")
 
 
 class JobPart(Part):
-    """A part that reads jobs: it leaves out what cannot be read, or sets it aside."""
+    """A part that reads jobs: it leaves out unreadable ones, or sets them aside."""
 
     def _readable(self, rows: Iterable[Row]) -> list[JobRecord]:
-        """Return the jobs in rows; those that cannot be used are reported."""
+        """Return the readable jobs in rows, and report the others."""
         jobs = (self._damage.read("job", TABLE, row[0], as_record, row) for row in rows)
         return [job for job in jobs if job is not None]
 

@@ -1,4 +1,4 @@
-"""Jobs in PostgreSQL: one statement for each call; what it does stands in sql/."""
+"""Jobs in PostgreSQL: one statement for each call, which runs a function in sql/."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ _STRANDED = "SELECT * FROM tenure.job_stranded($1, $2, $3)"
 _SIFT = "SELECT tenure.job_sift($1, $2, $3, $4)"
 
 _SOON: Final = micros(SOON)
-# Another insert holds a key for a few milliseconds, a transaction of the user's own for any time.
-# All jobs of a batch wait for a held key.
+# Another insert holds a key for a few milliseconds, a transaction of the user for any time. All
+# jobs of a batch wait for a held key.
 _KEY_PATIENCE_MS: Final = 100
 _CANCELLED: Final[dict[str, Cancelled | None]] = {
     "c": "cancelled",
@@ -129,7 +129,7 @@ class Jobs(JobPart):
         starts = self._bounds.begin(distinct, began)
         pages = expensive(len(distinct), limit)
         arguments = (replica, claim_no, distinct, limit, starts, pages)
-        # A queue that was paused by an earlier call gives nothing.
+        # A queue that an earlier call has paused gives no jobs.
         about = [("replica", [replica]), ("queue", distinct)]
         try:
             rows = await self._decide(_CLAIM, *arguments, about=about)
@@ -143,15 +143,15 @@ class Jobs(JobPart):
         jobs = self._readable(rows)
         topics: list[Topic] = [("job", job.id) for job in jobs]
         if end["attempt"] and len(rows) == limit:
-            # Some may be left that had waited for their time. Others may have looked for them
-            # meanwhile, and found them locked.
+            # Delayed jobs that are due may be left: another claim may have found them locked
+            # meanwhile.
             topics += [("queue", queue) for queue in queues]
         self._tell(topics)
         if len(jobs) < len(rows):
-            # Nobody can ever run them, and this replica would seem to, as long as it lives.
+            # No worker can run them, and they would seem to run on this replica.
             here = {job.id for job in jobs}
             await self._set_aside([row["id"] for row in rows if row["id"] not in here])
-            return Claimed(jobs, 0.0)  # there may be more behind them
+            return Claimed(jobs, 0.0)  # there may be more jobs behind them
         due = end["due"]
         next_in = None if due is None else max(0.0, (due - end["started"]) / 1e6)
         if end["losses"] is None:
@@ -166,7 +166,7 @@ class Jobs(JobPart):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         if len({settlement.id for settlement in settlements}) < len(settlements):
-            # One after the other: what the first does to a job decides about the next.
+            # In sequence, because the first change of a job decides about the next one.
             return [(await self._settle([settlement]))[0] for settlement in settlements]
         try:
             return await _past_held(self._settle, settlements) if settlements else []
@@ -210,7 +210,9 @@ class Jobs(JobPart):
         return answers
 
     async def _sift(self, queues: Sequence[str], limit: int) -> bool:
-        """Set aside what cannot be claimed among the first in these queues; say whether any was."""
+        """Set aside unclaimable jobs among the first in these queues. Returns whether there were
+        any.
+        """
         [[aside]] = await self._decide(_SIFT, list(queues), limit)
         for id_ in aside:
             self._damage.report("job", id_, SET_ASIDE, TABLE)
@@ -248,7 +250,7 @@ class Jobs(JobPart):
             with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
                 states[row["id"]] = as_record(row).state
         going = [id_ for id_ in distinct if may_delete(states.get(id_))]
-        # What can be read by now and has not finished stays, whatever it was a moment ago.
+        # A job that is readable now and has not finished stays.
         damaged = [id_ for id_ in going if id_ in states and states[id_] is None]
         [[gone]] = await self._read(_DELETE, going, damaged, about=about)
         answers: list[Deleted | None] = []
@@ -256,7 +258,7 @@ class Jobs(JobPart):
             left: Deleted | None = "unfinished" if not may_delete(states.get(id_)) else None
             answers.append("deleted" if id_ in gone else left)
             if id_ in gone:
-                gone.remove(id_)  # named twice, it is gone the second time
+                gone.remove(id_)  # an id that is named twice is gone the second time
         return answers
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
@@ -303,7 +305,7 @@ class Jobs(JobPart):
 async def _past_held(
     send: Callable[[Sequence[Item]], Awaitable[list[Answer]]], items: Sequence[Item]
 ) -> list[Answer]:
-    """Send all items in one call; if an open transaction holds one of them, each in its own call.
+    """Send all items in one call; if an open transaction locks one of them, each in its own call.
 
     Raises StoreUnavailable then, after all others were carried out. The caller repeats it.
     """

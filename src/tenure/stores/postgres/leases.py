@@ -1,4 +1,4 @@
-"""Leases in PostgreSQL: one statement for each call; what it does stands in sql/."""
+"""Leases in PostgreSQL: one statement for each call, which runs a function in sql/."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RELEASE = "SELECT tenure.lease_release($1, $2, $3)"
 _DISCARD = "SELECT tenure.lease_discard($1, $2)"
 _MARK = "SELECT tenure.lease_mark($1, $2, $3, $4, $5, $6, $7)"
 
-# A read: it clamps what it shows, and writes nothing down. Served by lease_pkey and waiter_pkey.
+# A read: it clamps values in its result and writes nothing. Served by lease_pkey and waiter_pkey.
 # Sums are of floats, which take any number that a row may hold. They are exact below 2^53.
 _FIND = """
 WITH clock AS MATERIALIZED (SELECT tenure.now($5) AS now)
@@ -52,7 +52,7 @@ LEFT JOIN tenure.mark m ON m.namespace = $1 AND m.key = u.key
 ORDER BY u.number
 """
 
-# Behind all names that begin with a prefix: longer than any, of the largest character.
+# Sorts after all names that begin with a prefix: longer than any, of the largest character.
 _LAST = "\U0010ffff" * 201
 _ANSWERS = {"y": True, "n": False, "?": None}
 
@@ -127,7 +127,7 @@ class Leases(Part):
             return None
         mark = {"key": row["key"], "value": row["value"], "fence": row["fence"]}
         read = self._damage.read("mark", "tenure.mark", row["key"], sound, Mark, mark)
-        return read or Mark(row["key"], "", 0)  # it is there, whatever it says
+        return read or Mark(row["key"], "", 0)  # it exists, readable or not
 
 
 def _about(leases: Sequence[Lease]) -> list[Subject]:

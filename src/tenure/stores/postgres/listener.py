@@ -1,4 +1,4 @@
-"""The ear of a store object: a connection that hears wake-ups, and is replaced when it dies."""
+"""The connection of a store object that receives wake-ups; it reconnects when it is lost."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tenure.stores.watchers import ARM_SECONDS, pause_before_listening
 
 __all__ = ["Listener"]
 
-# A connection through a dead router or firewall looks alive for ever to who only listens.
+# Without sending, a connection through a dead router or firewall looks alive indefinitely.
 _CHECK_SECONDS = 10.0
 
-# The server is coming or going; any other answer of it is a refusal.
+# The server is starting or stopping; any other answer is a refusal.
 _PASSING = (asyncpg.PostgresConnectionError, asyncpg.exceptions.OperatorInterventionError)
 
 
 class Listener:
-    """Hears the notifications on a channel of its own and a shared one; passes their payloads on.
+    """Receives the notifications of its own channel and of a shared one, and passes payloads on.
 
-    Seconds in here are real ones, also under a virtual clock: the network does not know it.
+    It uses real time also under a virtual clock, because the network does.
     """
 
     def __init__(
@@ -45,21 +45,21 @@ class Listener:
         self._resumed = resumed
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
-        # Done once the first attempt has ended, whatever came of it.
+        # Done once the first attempt has ended, successful or not.
         self._tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Whether a caller watches, or did: then each new connection comes too late for a wake-up.
+        # Whether a caller watches or did: then each new connection may have missed a wake-up.
         self._has_watchers = False
 
     async def ready(self) -> None:
-        """Return once wake-ups arrive, or without them if that takes long or fails.
+        """Return once wake-ups arrive, or earlier if that takes long or fails.
 
-        Only the first time takes a while. What failed is tried again in the background, as a lost
-        connection is, and then everybody is woken, because nobody knows what was missed.
+        Only the first time takes a while. After a failure or a lost connection it retries in the
+        background, and then wakes all watchers, because notifications may have been missed.
         """
         if self._task is None:
             self._task = asyncio.create_task(self._keep())
         if not self._tried.done():
-            # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
+            # Not awaited directly: it is shared, and a cancelled caller would cancel it for all.
             await asyncio.wait([self._tried], timeout=ARM_SECONDS)
         self._has_watchers = True
 
@@ -86,7 +86,7 @@ class Listener:
                 else:
                     failures = 1
                     await self._hear(connection)
-                # Not all clients of a restarted server at once.
+                # A random pause: not all clients of a restarted server at once.
                 pause = pause_before_listening(failures, self._clock.random(), refused=refused)
                 await _happens(asyncio.Event(), pause)
         finally:
@@ -117,11 +117,11 @@ class Listener:
 
 
 async def _stay(connection: asyncpg.Connection) -> None:
-    """Return when the connection is lost; give it up if the server does not answer any more."""
+    """Return when the connection is lost; drop it if the server does not answer."""
     lost = asyncio.Event()
     connection.add_termination_listener(lambda _: lost.set())
     try:
-        # A connection that was lost before the line above rings no bell.
+        # A connection that was lost before the line above would not call back.
         while not connection.is_closed() and not await _happens(lost, _CHECK_SECONDS):
             await connection.fetchval("SELECT 1")
     except Exception:  # noqa: BLE001 - lost: it is replaced, whatever it was

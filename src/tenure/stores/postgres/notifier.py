@@ -1,4 +1,4 @@
-"""Telling other processes what has changed: a few notifications for many changes."""
+"""Notifies other processes of changes, with few notifications for many changes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tenure.errors import TenureError
 
 __all__ = ["Notifier", "channel_of", "kind_in", "payloads", "topics_in"]
 
-# A commit that notifies takes a lock of the whole database and wakes every listener, so it must not
-# happen for every change. Who waits for a job to end bears a moment, a worker without work not.
-# A few at once are free: the life of one job is told as it goes.
+# A commit that notifies takes a lock of the whole database and wakes every listener, so not every
+# change may notify. A caller that waits for the end of a job can wait a moment longer, an idle
+# worker should not. A few at once are sent directly, so the events of a single job are not delayed.
 _PAUSE_SECONDS = 0.02
 _URGENT_PAUSE_SECONDS = 0.002
 _AT_ONCE = 5
 # How long closing waits for a server that does not answer.
 _CLOSE_SECONDS = 1.0
-# Beyond so many of a kind it is cheaper to wake everybody who waits for one of the kind.
+# Beyond this many topics of a kind it is cheaper to wake all watchers of the kind.
 _NAMED_MAX = 64
 _EVERY = "*"
-# PostgreSQL refuses payloads of 8000 bytes.
+# PostgreSQL rejects payloads of 8000 bytes and more.
 _PAYLOAD_BYTES = 7000
 
 Send = Callable[[str, list[str]], Awaitable[object]]
@@ -39,8 +39,8 @@ def channel_of(namespace: str) -> str:
 class Notifier:
     """Collects topics, and sends them at once or, if many come, together a moment later.
 
-    They are hints: one that cannot be sent is dropped. Seconds in here are real ones, also under
-    a virtual clock, as the other processes do not know it.
+    They are hints: one that cannot be sent is dropped. It uses real time also under a virtual
+    clock, because other processes do.
     """
 
     def __init__(self, namespace: str, send: Send) -> None:
@@ -58,7 +58,7 @@ class Notifier:
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, topics: Iterable[Topic]) -> None:
-        """See to it that everybody who watches one of them is woken soon."""
+        """Wake all watchers of these topics soon."""
         topics = dict.fromkeys(topics)
         self._pending.update(topics)
         self._urgent = self._urgent or any(kind != "job" for kind, _ in topics)
@@ -71,7 +71,7 @@ class Notifier:
             self._send_or_wait()
 
     async def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining topics."""
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
@@ -112,19 +112,19 @@ class Notifier:
 
     def _sent(self, _task: asyncio.Task[None]) -> None:
         self._task = None
-        # Closing sends the rest itself, and gives up on it after a while.
+        # Closing sends the rest, and drops it after a while.
         if self._pending and not self._closing:
             self._send_or_wait()
 
     async def _send_all(self, topics: Iterable[Topic]) -> None:
-        with suppress(TenureError):  # whoever waits looks again by itself
+        with suppress(TenureError):  # waiters poll anyway
             await self._send(self._channel, payloads(self._namespace, topics))
 
 
 def payloads(namespace: str, topics: Iterable[Topic]) -> list[str]:
     """Return the kind, the namespace (which has no blanks) and the names, which NUL cannot be in.
 
-    The separator is a line feed; a name that has one is told in a payload of its own.
+    The separator is a line feed; a name that contains one gets a payload of its own.
     """
     kinds: dict[str, list[str]] = {}
     result = []
@@ -155,13 +155,13 @@ def _filled(head: str, names: list[str]) -> list[str]:
 
 
 def kind_in(payload: str, namespace: str) -> str | None:
-    """Return the kind of which everybody is meant; None if it names whom it means."""
+    """Return the kind whose watchers to wake; None if the payload names topics."""
     head = f"{_EVERY} {namespace} "
     return payload.removeprefix(head) if payload.startswith(head) else None
 
 
 def topics_in(payload: str, namespace: str) -> list[Topic]:
-    """Return what a payload is about: one thing, or many of a kind; nothing of other namespaces."""
+    """Return the topics in a payload: one, or many of a kind; none of other namespaces."""
     kind, _, rest = payload.partition(" ")
     meant, _, names = rest.partition(" ")
     # Another store object could have drawn the same channel from the same virtual clock.

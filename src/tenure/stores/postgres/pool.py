@@ -1,7 +1,7 @@
-"""The connections of one store object, and the calls that run on them.
+"""The connection pool of one store object.
 
-asyncpg's own pool resets a connection with a round trip after every use; ours leaves nothing in a
-session that would need it.
+asyncpg's own pool resets a connection with a round trip after every use. This one leaves nothing in
+a session that would need a reset.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Row: TypeAlias = Any
 """An asyncpg.Record; the driver has no types."""
 
 Subject: TypeAlias = tuple[str, Iterable[str | None]]
-"""What a call decides about: a kind of things, and the names of some; None names nothing."""
+"""The things that a call decides about: their kind and names; None: no names."""
 
 Dial: TypeAlias = Callable[[], Awaitable[asyncpg.Connection]]
 
-# After a burst, connections beyond the first are given back to the server.
+# After a burst, idle connections beyond the first are closed.
 _IDLE_SECONDS = 60.0
 # A call whose caller was cancelled has this long to end before its connection is cut.
 _CLOSE_SECONDS = 1.0
@@ -45,22 +45,21 @@ _CLOSE_SECONDS = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A statement on its way, and where its outcome goes."""
+    """A statement in flight, and the future of its outcome."""
 
     statement: str
     arguments: Sequence[object]
     outcome: asyncio.Future[list[Row] | TenureError]
-    """Its result is what to raise, too: an abandoned one makes no noise then."""
+    """Errors are results as well, so that an abandoned future logs nothing."""
     sent: bool = False
 
 
 class Pool:
-    """Some connections, up to `size`, opened when needed, used newest first.
+    """Up to `size` connections, opened when needed. The one used last is used next.
 
-    Each call runs in a task of its own, because asyncpg answers the cancellation of a caller by
-    cancelling the statement. So a cancelled caller leaves at once, and what it sent takes its
-    course. Calls that begin later and are about the same things wait for it, so that none of them
-    is decided before it.
+    Each call runs in a task of its own, because asyncpg cancels the statement when its caller is
+    cancelled. So a cancelled caller leaves at once, and its statement continues. Later calls about
+    the same things wait for it, so that none of them is decided before it.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Pool:
         self._busy: set[asyncpg.Connection] = set()
         self._room = asyncio.Semaphore(size)
         self._tasks: set[asyncio.Task[None]] = set()
-        # What cancelled callers have sent, and what it is about.
+        # Statements of cancelled callers, and what they are about.
         self._abandoned: dict[asyncio.Task[None], set[tuple[str, str]]] = {}
         self._closed = False
 
@@ -108,15 +107,15 @@ class Pool:
         return outcome
 
     async def close(self) -> None:
-        """Close all connections; calls under way have a moment to end."""
+        """Close all connections. Running calls get a moment to end."""
         self._closed = True
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
-            # Together, for a server that hangs lets each of them wait.
+            # Together, because a server that hangs holds up each of them.
             await asyncio.gather(*(_close(connection) for connection, _ in self._idle))
         finally:
-            # Also if closing is cancelled. Who waits for an answer gets an error.
+            # Also if closing is cancelled. Callers without an answer get an error.
             for connection in self._busy:
                 connection.terminate()
             self._drop_idle()
@@ -126,10 +125,10 @@ class Pool:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def abandon(self) -> None:
-        """Cut the connections of an event loop that is closed: the driver could not."""
+        """Drop the connections of an event loop that is closed, which the driver cannot do."""
         self._closed = True
         for connection in (*self._busy, *(connection for connection, _ in self._idle)):
-            close_socket(connection._transport)  # noqa: SLF001 - it has no other way to its socket
+            close_socket(connection._transport)  # noqa: SLF001 - there is no public way to its socket
 
     def _abandoned_about(self, things: set[tuple[str, str]]) -> list[asyncio.Task[None]]:
         return [task for task, own in self._abandoned.items() if not own.isdisjoint(things)]
@@ -143,7 +142,7 @@ class Pool:
             outcome = error
         except asyncio.CancelledError:
             outcome = self._was_closed()
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises
+        except Exception as error:  # noqa: BLE001 - the driver may raise anything
             outcome = translate(error, self._url)
         if not call.outcome.done():
             call.outcome.set_result(outcome)
@@ -173,7 +172,7 @@ class Pool:
         except BaseException as error:
             if breaks(error):
                 connection.terminate()
-                # The others lead to the same place, and each would cost a caller its timeout.
+                # The others lead to the same server, and each would cost a caller its time-out.
                 self._drop_idle()
             raise
         finally:
@@ -215,6 +214,6 @@ def _things(about: Sequence[Subject]) -> set[tuple[str, str]]:
 
 
 async def _close(connection: asyncpg.Connection) -> None:
-    # A farewell that fails is one all the same: the driver cuts the connection then.
+    # If closing fails, the driver drops the connection.
     with suppress(Exception):
         await connection.close(timeout=_CLOSE_SECONDS)

@@ -1,6 +1,6 @@
-"""Jobs between the contract's values and what the functions in sql/ take and return.
+"""Converts jobs between the contract's values and the arguments and rows of functions in sql/.
 
-Batches go as one list of text for each field, bytes as hexadecimal digits; see sql/jobs.sql.
+Batches are sent as one list of text for each field, bytes as hexadecimal digits; see sql/jobs.sql.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INSERTED: Final[dict[str, InsertOutcome]] = {
     "m": "mismatch",
     "b": "busy",
 }
-# What a job is inserted with beside its record.
+# The arguments of an insert that are not in the record.
 _PLANS: Final = {"delay", "at", "unique"}
 
 _SETTLED: Final[dict[str, Settled]] = {
@@ -67,9 +67,9 @@ _SETTLED: Final[dict[str, Settled]] = {
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
-    """Return the arguments of job_insert; of what no job has, None."""
+    """Return the arguments of job_insert; None for a field that no job has."""
     uniques = [job.unique for job in jobs]
-    # Without keys no id may be there twice.
+    # Without keys no id may occur twice.
     keyed = any(uniques) or len({job.id for job in jobs}) < len(jobs)
     tagged = any(job.tags for job in jobs)
     return (
@@ -96,7 +96,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Column, ...]:
 def inserted(
     jobs: Sequence[NewJob], at: int, letters: str | None, holders: list[str]
 ) -> list[Inserted]:
-    """Return what job_insert has answered."""
+    """Return the answers of job_insert."""
     if letters is None:
         return [Inserted("created", job.id, at) for job in jobs]
     holder = iter(holders)
@@ -121,7 +121,7 @@ def settle_columns(settlements: Sequence[Settlement]) -> tuple[Column, ...]:
 
 
 def settled(letters: str) -> list[Settled]:
-    """Return what job_settle has answered."""
+    """Return the answers of job_settle."""
     return [_SETTLED[letter] for letter in letters]
 
 
@@ -141,12 +141,12 @@ def _hex(data: bytes | None) -> str | None:
 
 
 def commit_text(commit: Commit) -> str:
-    """Return a commit as schedule_commit takes it: names of fields would cost bytes."""
+    """Return a commit for schedule_commit, as lists, because field names would cost bytes."""
     return _commit_encoder.encode(commit)
 
 
 def _values(part: Any) -> Sequence[Any]:
-    """Return a commit or a part of it as a list, without what goes without saying."""
+    """Return a commit or a part of it as a list, without fields that others imply."""
     match part:
         case NewJob():  # its id and schedule are those of its commit
             payload = b64encode(part.payload).decode()
@@ -168,7 +168,7 @@ _commit_encoder: Final = json.JSONEncoder(
 
 
 def committed(commit: Commit, *answer: Any) -> Committed:
-    """Return what schedule_commit has answered, with the run if that can be read."""
+    """Return the answer of schedule_commit, with the run if that is readable."""
     outcome, now, room, blocking, stored, fence, repeated = answer
     run: JobRecord | None = None
     with suppress(ValueError):
@@ -187,7 +187,7 @@ def committed(commit: Commit, *answer: Any) -> Committed:
 
 
 def _record_in(text: str) -> JobRecord:
-    """Return the job in a tenure.job_record that became JSON. Raises ValueError if it is none."""
+    """Return the job in a tenure.job_record as JSON. Raises ValueError if it is damaged."""
     values = msgspec.json.decode(text)
     for field in ("payload", "checkpoint", "result", "error", "history"):
         if values[field] is not None:
@@ -196,7 +196,7 @@ def _record_in(text: str) -> JobRecord:
 
 
 def _born(commit: Commit, run: NewJob, now: int, fence: int) -> JobRecord:
-    """Return the run of a commit as job_bear has just stored it."""
+    """Return the run of a commit as it was just stored."""
     is_running = bool(commit.start_on)
     made = {
         "state": "running" if is_running else "waiting",

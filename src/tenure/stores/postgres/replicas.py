@@ -1,4 +1,4 @@
-"""Replicas in PostgreSQL, and what happens to the jobs of lost ones; see sql/orphans.sql."""
+"""Replicas in PostgreSQL: their records and beats, and the recovery of their jobs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _WHOLE_LOOK_EVERY = 60.0
 
 
 class _Looks:
-    """From which instant on to look for replicas and deadlines that have passed.
+    """The instant from which to search for expired replicas and deadlines.
 
-    Both only move ahead with the clock, so after a look that found nothing, the next one need not
-    look at earlier instants. Rows of long ago are gone, but while an old snapshot is open
-    PostgreSQL cannot forget them, and a look at all of them took longer with every job.
+    Both only move ahead with the clock, so after an empty search the next one may begin there.
+    Older rows are gone, but while an old snapshot is open PostgreSQL cannot remove them, and a
+    search over all of them took longer with every job.
     """
 
     def __init__(self) -> None:
@@ -54,14 +54,14 @@ class _Looks:
         self._whole_at = -math.inf
 
     def begin(self, now: float) -> int | None:
-        """Return the instant for a look at the local time `now`; None: from the first on."""
+        """Return where a search at the local time `now` begins; None: at the first row."""
         if self._clean_at is None or now - self._whole_at >= _WHOLE_LOOK_EVERY:
             self._whole_at = now
             return None
         return self._clean_at - _COMMIT_MICROS
 
     def end(self, since: int | None, at: int, *, has_expired: bool) -> None:
-        """Note what a look from `since` until `at`, an instant of the server, has found."""
+        """Record the result of a search from `since` until `at`, an instant of the server."""
         if has_expired or (self._clean_at is not None and at < self._clean_at):
             self._clean_at = None  # or the clock was set back
         elif since is None or self._clean_at is not None:
@@ -69,7 +69,7 @@ class _Looks:
 
 
 class Replicas(JobPart):
-    """What the job part of the contract says about the processes that run jobs."""
+    """The calls of the job part of the contract about replicas."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)

@@ -1,4 +1,4 @@
-"""The least that a role has to be allowed: to read and change the rows of Tenure's own tables.
+"""The least rights of a role: to read and change the rows of Tenure's tables.
 
 Another role, which may create a schema, owns them and runs the migrations.
 """
@@ -16,9 +16,9 @@ WRITTEN: Final = (
     *("replica", "replica_claim", "job", "job_done", "job_tag", "job_key", "queue_pause"),
     *("schedule", "schedule_decision"),
 )
-"""The tables whose rows change. All else in the schema is only read."""
+"""The tables whose rows change. The others in the schema are only read."""
 
-# Looked up by name through the catalogs: naming the tables would fail where they are missing.
+# Through the catalogs, because naming missing tables would fail.
 _MISSING = """
 SELECT what, array_agg(c.relname::text ORDER BY c.relname) AS tables
 FROM pg_class c CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS what
@@ -30,13 +30,13 @@ GROUP BY what ORDER BY what
 
 
 async def missing(connection: asyncpg.Connection) -> dict[str, list[str]]:
-    """Return what the role of this connection may not do, and with which tables."""
+    """Return the rights that the role of this connection lacks, with their tables."""
     rows = await connection.fetch(_MISSING, list(WRITTEN))
     return {row["what"]: row["tables"] for row in rows}
 
 
 def grants(role: str) -> list[str]:
-    """Return the statements that give a role all it needs."""
+    """Return the statements that grant a role all needed rights."""
     whom = '"' + role.replace('"', '""') + '"'
     written = ", ".join(f"tenure.{table}" for table in WRITTEN)
     return [

@@ -1,4 +1,4 @@
-"""Schedules in PostgreSQL: one statement for each call; what it does stands in 3_schedules.sql."""
+"""Schedules in PostgreSQL: one statement for each call, which runs a function in schedules.sql."""
 
 from __future__ import annotations
 

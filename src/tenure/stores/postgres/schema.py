@@ -1,4 +1,4 @@
-"""The format of the schema `tenure`: creating it, or only looking."""
+"""The format of the schema `tenure`: checks its version, and creates its tables and functions."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from tenure.stores.contract import Migrate
 __all__ = ["FORMAT", "check_format", "migrate"]
 
 FORMAT: Final = 1
-"""The version of what the scripts make."""
+"""The version of the format that the scripts create."""
 READABLE_FROM: Final = 1
-"""The oldest version whose code can still work with that."""
+"""The oldest version whose code can still use it."""
 _SCRIPTS: Final = (
     *("tables", "leases", "holds", "jobs", "claims", "settlements", "replicas", "orphans"),
     *("operators", "lists", "runs", "schedules", "settings"),
 )
 
-# One creator at a time. The number means nothing; it is "tenure" in ASCII.
+# An advisory lock: one creator at a time. The number is "tenure" in ASCII.
 _LOCK = "SELECT pg_advisory_xact_lock(127978993709669)"
 # Creators queue up for the lock, longer than a single call may take.
 _PATIENCE = "SET LOCAL statement_timeout = 60000"
 _PATIENCE_SECONDS = 60.0
 
-# The catalogs are asked as tables. to_regclass() would answer from a cache of this session, which
-# may not yet know what was created while we waited for the lock.
+# Reads the catalogs as tables. to_regclass() answers from a cache of this session, which may lack
+# what was created while this waited for the lock.
 _PRESENT = """
 SELECT EXISTS (
     SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'tenure' AND c.relname = 'format')
 """
 _STORED = "SELECT f.number, f.readable_from FROM tenure.format f ORDER BY f.number DESC LIMIT 1"
-# IF NOT EXISTS alone would ask for the right to create even where there is nothing to create.
+# IF NOT EXISTS alone would need the right to create even if the schema exists.
 _SCHEMA_MISSING = "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'tenure')"
 _CREATE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS tenure"
 _RECORD = "INSERT INTO tenure.format (number, readable_from) VALUES ($1, $2)"
 
 
 async def migrate(connection: asyncpg.Connection, how: Migrate, url: str) -> None:
-    """Bring the format up to date, or with "check" raise ConfigError if it is not."""
+    """Bring the format up to date. With "check", raise ConfigError if it is not."""
     if how == "skip" or await _is_there(connection, url):
         return
     if how == "check":
@@ -54,13 +54,13 @@ async def migrate(connection: asyncpg.Connection, how: Migrate, url: str) -> Non
     async with connection.transaction():
         await connection.execute(_PATIENCE)
         await connection.execute(_LOCK, timeout=_PATIENCE_SECONDS)
-        # Again, because somebody else may have done it while we waited for the lock.
+        # Again, because another process may have done it while this waited for the lock.
         if not await _is_there(connection, url):
             await _create(connection)
 
 
 async def _is_there(connection: asyncpg.Connection, url: str) -> bool:
-    """Say whether there is a format; raise ConfigError if it is too new."""
+    """Return whether there is a format. Raises ConfigError if it is too new."""
     if not await connection.fetchval(_PRESENT):
         return False
     stored = await connection.fetchrow(_STORED)

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server tells about itself and what is before it, and what that amounts to."""
+"""Reads the facts of a PostgreSQL server and of a pooler in front of it, and judges them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tenure.errors import ConfigError, StoreUnavailable
 
 __all__ = ["CONNECTIONS_LEAST", "OLDEST", "POOLER_ADVICE", "Server", "shares_sessions"]
 
-# The oldest release that its makers still mended when this was written.
+# The oldest release that was supported when this was written.
 OLDEST = 13
 
 CONNECTIONS_LEAST = 3
-"""What a process needs: a connection for calls, one for wake-ups, one for renewals and beats."""
+"""The connections of a process: for calls, for wake-ups, and for renewals and beats."""
 
 POOLER_ADVICE = (
     "It is in transaction mode, which breaks prepared statements and wake-ups. Add "
@@ -25,8 +25,8 @@ POOLER_ADVICE = (
 
 # Limits of connections do not hold for superusers. The number of sessions is that of clients.
 #
-# What a role without pg_monitor does not see of a standby is NULL. Subscribers of a logical slot
-# are no standbys, and neither is a base backup.
+# Facts of a standby that a role without pg_monitor cannot see are NULL. Subscribers of a logical
+# slot are no standbys, and neither is a base backup.
 _FACTS = """
 SELECT current_setting('server_version') AS version,
        (SELECT d.datname || '/' || d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -91,34 +91,34 @@ class Server(Struct, frozen=True):
     waits_for: str
     """The value of synchronous_commit."""
     lagging_standbys: int
-    """Standbys that a commit does not wait for."""
+    """Standbys for which a commit does not wait."""
     place: str = ""
-    """Which database this is: its name and number."""
+    """The name and number of the database."""
     pid: int = 0
     """The process of the server that answered."""
     connections_left: int = 1000
     """How many more connections this role may open now."""
     connections_limit: str = ""
-    """What limits them."""
+    """The setting that limits them."""
 
     @classmethod
     async def ask(cls, connection: asyncpg.Connection) -> Server:
-        """Ask the server behind `connection`."""
+        """Read the facts over `connection`."""
         facts: dict[str, Any] = dict(await connection.fetchrow(_FACTS))
         return cls(**facts)
 
     @property
     def grade(self) -> Grade:
-        """What an acknowledged commit survives on this server.
+        """The failures that an acknowledged commit survives on this server.
 
-        Without fsync a power loss may leave the whole database unreadable, not only without its
-        last second: so it is volatile, although it survives the death of the server's processes.
+        Without fsync a power loss may make the whole database unreadable, not only lose its last
+        second. So it counts as volatile, although it survives a crash of the server's processes.
         """
         if not self.flushes:
             return Grade.D
         if self.lagging_standbys:
             return Grade.C
-        # Killing the server loses the tail of what it acknowledged, as a fail-over would.
+        # A crash of the server loses the last acknowledged commits, as a fail-over would.
         return Grade.C if self.waits_for == "off" else Grade.A
 
     def check(self, url: str) -> None:
@@ -150,10 +150,10 @@ class Server(Struct, frozen=True):
 
 
 async def shares_sessions(first: asyncpg.Connection, other: asyncpg.Connection) -> bool:
-    """Return whether calls on these open connections meet on one session of the server.
+    """Return whether calls on these connections share sessions of the server.
 
-    Two connections that meet the same server process share it, and so does one that meets two.
-    Four questions, because a pooler with two free sessions may lend them in turns.
+    They do if two connections get the same server process, or if one gets two. Each is asked twice,
+    because a pooler with two free sessions may assign them in turns.
     """
     connections = (first, other, first, first)
     pids = [await connection.fetchval("SELECT pg_backend_pid()") for connection in connections]

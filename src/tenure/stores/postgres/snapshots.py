@@ -1,4 +1,4 @@
-"""Old snapshots: what keeps PostgreSQL from removing rows that are gone, and who holds it."""
+"""Finds the holder of the oldest snapshot, which keeps PostgreSQL from removing deleted rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tenure.stores.postgres.pool import Row
 
 __all__ = ["snapshot_finding"]
 
-# A backup or a report takes some minutes now and then. What is older is worth a look.
+# A backup or a report may take some minutes. An older snapshot is worth a warning.
 _OLD_SECONDS = 300.0
-# For holders whose age in time is not told: of replication slots, and of sessions of other roles.
+# For holders of unknown age: replication slots, and sessions of other roles.
 _OLD_TRANSACTIONS = 100_000
 
-# The age in seconds is NULL where the server does not tell it. Slots with only a catalog_xmin do
-# not keep rows of tables.
+# The age in seconds is NULL if the server does not show it. Slots with only a catalog_xmin do not
+# keep rows of tables.
 _HOLDERS = """
 SELECT holder, age(xmin) AS transactions, seconds, advice FROM (
     SELECT format('session %s of %s (%s)', a.pid, coalesce(a.usename, 'the server'),
@@ -40,7 +40,7 @@ ORDER BY age(xmin) DESC
 
 
 async def snapshot_finding(connection: asyncpg.Connection) -> Finding:
-    """Return who holds the oldest snapshot, if that is old enough to slow down calls."""
+    """Return the holder of the oldest snapshot, if it is old enough to slow down calls."""
     for holder in await connection.fetch(_HOLDERS):
         if _is_old(holder):
             seconds, since = holder["seconds"], holder["transactions"]

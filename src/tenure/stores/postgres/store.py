@@ -1,4 +1,4 @@
-"""The PostgreSQL store: its parts on one connection, and what concerns all of them."""
+"""The PostgreSQL store object: its parts, and the calls about all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRUNE_JOBS = "SELECT tenure.job_prune($1, $2, $3)"
 
 
 class PostgresStore(Connection):
-    """Keeps everything in one PostgreSQL database, for any number of machines."""
+    """Keeps all data in one PostgreSQL database, for any number of machines."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -30,7 +30,8 @@ class PostgresStore(Connection):
 
     async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
         instant = self.clock.for_server()
-        # In two transactions: the locks of the first would hold up acquisitions during the second.
+        # In two transactions, so that the locks of the first do not block acquisitions during the
+        # second.
         [[leases]] = await self.fetch(_PRUNE_LEASES, self.namespace, micros(idle), limit, instant)
         [[jobs]] = await self.fetch(_PRUNE_JOBS, self.namespace, limit, instant)
         return Pruned(leases, jobs, more=max(leases, jobs) >= limit)

@@ -1,4 +1,4 @@
-"""Taking part in a user's own transaction, on connections of asyncpg, psycopg and SQLAlchemy."""
+"""Joins a transaction of the user, on connections of asyncpg, psycopg and SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ SELECT d.datname || '/' || d.oid, tenure.job_hold($1::text, $2::text, $3::bigint
 FROM pg_database d WHERE d.datname = current_database()
 """
 _GET: Final = "SELECT * FROM tenure.job_get($1::text, $2::text[])"
-# Where it leads is asked together with what is to be done, and nothing is done elsewhere. What is
-# notified in a transaction is delivered when that is committed. Nothing may be set in it, such as
-# synchronous_commit: it is the user's.
+# Each statement also checks the database, and does nothing in another one. Notifications of a
+# transaction are delivered when it commits. The store sets nothing in it, such as
+# synchronous_commit, because it belongs to the user.
 _INSERT: Final = """
 SELECT i.at, i.answers, i.holders,
        (SELECT count(pg_notify($18::text, payload)) FROM unnest($19::text[]) AS payload)
@@ -65,16 +65,16 @@ FROM tenure.job_settle(
     $9::text[], $10::bigint, $11::bigint) AS s
 """
 
-# What PostgreSQL answers where our schema or its function is missing.
+# The errors of PostgreSQL if the schema or a function is missing.
 _MISSING: Final = {"3F000", "42883"}
 _ACCEPTED: Final = "connection of asyncpg or psycopg, or one of SQLAlchemy over either of them"
 
 
 def _speak(connection: object, purpose: Purpose) -> _Asyncpg | _Psycopg | _Alchemy:
-    """Return a way to speak through a connection of the user's own."""
-    if isinstance(connection, asyncpg.Connection):  # true of those from a pool as well
+    """Return the adapter for a connection of the user."""
+    if isinstance(connection, asyncpg.Connection):  # includes connections of a pool
         return _Asyncpg(connection)
-    # Looked up, not imported: who has such a connection has imported it.
+    # Looked up, not imported: a user of such a connection has imported it.
     psycopg = sys.modules.get("psycopg")
     if psycopg is not None and isinstance(connection, psycopg.AsyncConnection):
         return _Psycopg(connection, psycopg, blocks=False)
@@ -87,7 +87,7 @@ def _speak(connection: object, purpose: Purpose) -> _Asyncpg | _Psycopg | _Alche
 
 
 class PostgresTransaction:
-    """A connection of the user's own to the database of a store."""
+    """A connection of the user to the database of a store."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class PostgresTransaction:
         self.blocks = self._voice.blocks
 
     async def begin(self, *, on_loop: bool) -> None:
-        del on_loop  # it waits for nobody
+        del on_loop  # it never waits for a lock
         await self._voice.begin(self._purpose)
         self._has_begun = True
 
@@ -122,7 +122,7 @@ class PostgresTransaction:
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:
             return []
-        # Those due at a given instant may be due late; waking for nothing is harmless.
+        # Jobs with a due instant may be due late; an unneeded wake-up is harmless.
         queues = {job.queue for job in jobs if job.at is not None or job.delay <= SOON}
         rows = await self._ask(
             _INSERT,
@@ -139,7 +139,7 @@ class PostgresTransaction:
         rows = await self._ask(_GET, self._namespace, list(dict.fromkeys(ids)))
         jobs: dict[str, JobRecord] = {}
         for row in rows:
-            with suppress(ValueError):  # what cannot be read is as good as not there
+            with suppress(ValueError):  # an unreadable job counts as missing
                 jobs[row[0]] = sound(JobRecord, tuple(row))
         return [jobs.get(id_) for id_ in ids]
 
@@ -170,7 +170,7 @@ class PostgresTransaction:
         try:
             return await self._voice.ask(statement, arguments)
         except Exception as error:
-            cause = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's
+            cause = getattr(error, "orig", None) or error  # SQLAlchemy wraps the driver's error
             if getattr(cause, "sqlstate", None) in _MISSING:
                 raise other_database(self._purpose, self._url) from error
             raise
@@ -180,11 +180,11 @@ class PostgresTransaction:
 
 
 class _Asyncpg:
-    """A connection of asyncpg. The other kinds answer the same questions."""
+    """A connection of asyncpg. The other adapters have the same methods."""
 
     blocks = False
     how = "async with connection.transaction()"
-    """How a transaction is begun on it."""
+    """How to begin a transaction on it, for messages."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -196,7 +196,7 @@ class _Asyncpg:
         return rows
 
     async def is_open(self) -> bool:
-        """Return whether what is asked now is part of a transaction."""
+        """Return whether the next statement is part of a transaction."""
         return bool(self._connection.is_in_transaction())
 
     async def begin(self, purpose: Purpose) -> None:
@@ -214,7 +214,7 @@ class _Asyncpg:
         await self._begun.commit()
 
     async def rollback(self) -> None:
-        with suppress(Exception):  # a connection that is gone undoes it by itself
+        with suppress(Exception):  # a lost connection rolls back by itself
             await self._begun.rollback()
 
 
@@ -254,7 +254,7 @@ class _Psycopg:
         await self._leave(None)
 
     async def rollback(self) -> None:
-        with suppress(Exception):  # a connection that is gone undoes it by itself
+        with suppress(Exception):  # a lost connection rolls back by itself
             await self._leave(self._psycopg.Rollback())
 
     async def _leave(self, error: Exception | None) -> None:
@@ -272,7 +272,7 @@ class _Psycopg:
 
 
 class _Alchemy:
-    """SQLAlchemy begins by itself too. It has to know of everything that is asked."""
+    """SQLAlchemy begins by itself too, so all statements must go through it."""
 
     how = "async with session.begin(), and no isolation level AUTOCOMMIT"
 
@@ -297,7 +297,7 @@ class _Alchemy:
         return await self._alchemy.run(work)
 
     async def is_open(self) -> bool:
-        """Ask the driver: with AUTOCOMMIT, SQLAlchemy only says that it has begun."""
+        """Ask the driver, because with AUTOCOMMIT, SQLAlchemy only pretends to have begun."""
         if not await self._alchemy.run(self._looks_open):
             await self.ask("SELECT 1", ())
         return await self._alchemy.run(self._looks_open)
@@ -311,7 +311,7 @@ class _Alchemy:
 
 @cache
 def _named(statement: str) -> str:
-    """Return a statement in the form in which psycopg takes it."""
+    """Return a statement with the placeholders of psycopg."""
     return re.sub(r"\$(\d+)", r"%(a\1)s", statement)
 
 

@@ -1,4 +1,4 @@
-"""From a URL to redis-py connections: where the server is, how to log in, how long to wait."""
+"""Turns a URL into redis-py connections: the server, the log-in, TLS and time-outs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["Address", "dial"]
 
 _SCHEMES = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss"}
 
-# The driver would send CLIENT SETINFO on each connect. A user with the least rights may not, and
-# Redis 6.2 knows no such right to grant: each connect would leave lines in ACL LOG.
+# Keeps the driver from sending CLIENT SETINFO on each connect. A user with the least rights may not
+# run it, and Redis 6.2 has no such right to grant, so each connect would leave lines in ACL LOG.
 _ANONYMOUS: dict[str, None] = (
     {"driver_info": None}
     if "driver_info" in signature(AbstractConnection).parameters
@@ -36,13 +36,13 @@ _TIMEOUT = 5.0
 
 
 class Address:
-    """What a URL says. redis-py reads it, so its options for TLS and log-in hold here too.
+    """The server that a URL names. redis-py parses it, with its options for TLS and log-in.
 
-    Beyond redis-py's forms, `redis:///path/to/redis.sock` names a Unix socket.
+    In addition to redis-py's forms, `redis:///path/to/redis.sock` names a Unix socket.
     """
 
     moves = False
-    """Whether the server behind it may be another one at the next connect; see topology.py."""
+    """Whether the next connect may lead to another server; see topology.py."""
 
     def __init__(self, url: str) -> None:
         self.text = redact(url)
@@ -55,7 +55,7 @@ class Address:
             self._options = Secret(options | self._fixed_options())
             self.connection()
         except (ValueError, TypeError) as error:
-            # The driver's own text is no longer shown: it may quote the URL, password and all.
+            # Without the driver's text, which may quote the URL with its password.
             msg = (
                 f"{self.text!r} is not a Redis URL that can work ({type(error).__name__}). Use "
                 "redis://user:password@host:6379/0, rediss:// for TLS, or redis:///path/to/socket, "
@@ -64,15 +64,15 @@ class Address:
             raise ConfigError(msg) from None
 
     def fault(self, error: Exception) -> StoreError:
-        """Return Tenure's error for the driver's; raise it `from` that one."""
+        """Return Tenure's error for an error of the driver, to raise from that."""
         return translate(error, self.text, self.user, moves=self.moves)
 
     def connection(self) -> Connection:
-        """Return a new connection, not connected yet. Raises for options that it does not know."""
+        """Return a new connection, not connected yet. Raises for unknown options."""
         return self._make(**self._options())
 
     async def reach(self) -> Connection:
-        """Return a connection that is logged in. What fails leaves nothing open."""
+        """Return a connection that is logged in. A failure leaves nothing open."""
         connection = self.connection()
         try:
             await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
@@ -82,17 +82,17 @@ class Address:
         return connection
 
     async def census(self) -> Finding | None:
-        """Tell who else is there besides the primary; nothing is known of that here."""
+        """Return findings about replicas and fail-over. A plain URL knows nothing of them."""
         return None
 
     def opened(self, wire: Wire) -> None:
-        """Hear of a wire over what `reach` has returned last."""
+        """Record the wire over the connection that `reach` has returned last."""
 
     def _fixed_options(self) -> dict[str, Any]:
         return {
             "socket_connect_timeout": self.connect_timeout,
             "socket_timeout": self.timeout,
-            # The driver would send a command again, up to ten times, without telling anybody.
+            # Otherwise the driver would silently repeat a command up to ten times.
             "retry": Retry(NoBackoff(), 0),
             "retry_on_timeout": False,
             # Replies are read by this store. RESP 2 needs one round trip less to log in, and the
@@ -115,7 +115,7 @@ async def dial(address: Address, received: Received, lost: Lost) -> Wire:
         raise
     except Exception as error:
         raise exceptions.ConnectionError(str(error)) from error
-    # The one place that reaches into redis-py: it has no public way to hand over its stream.
+    # Uses private attributes of redis-py, which has no public way to hand over its stream.
     stream, connection._writer = connection._writer, None  # noqa: SLF001
     connection._reader = None  # noqa: SLF001
     await connection.disconnect(nowait=True)
@@ -131,7 +131,7 @@ def _for_driver(parts: SplitResult) -> str:
     scheme = _SCHEMES[parts.scheme]
     database = parts.path.strip("/")
     if database and not database.isdecimal():
-        # With a host this is a mistake, which redis-py would take for database 0.
+        # With a host this is a mistake, but redis-py would use database 0.
         if parts.hostname or parts.port or scheme == "rediss":
             raise ValueError(database)
         scheme = "unix"

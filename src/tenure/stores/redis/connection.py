@@ -1,4 +1,4 @@
-"""A Redis store object's ties to its server: two connections, and the ways to use them."""
+"""The connections of a store object to its server: one for calls, one for wake-ups."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ FORMAT = 1
 """The shape of what is stored; described in lua/leases.lua, lua/record.lua, lua/jobs.lua and
 lua/schedules.lua."""
 READABLE_FROM = 1
-"""The oldest format whose code can work with what this version stores."""
+"""The oldest format whose code can work with the data of this version."""
 
-# The flags of sleepers are hints: those that nobody has renewed or answered for a day can go.
+# The flags of idle workers are hints, so those that were not renewed for a day are removed.
 _FLAGS_LIFE_MS = 86_400_000
 
 _log = logging.getLogger("tenure")
@@ -41,7 +41,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 class Connection:
-    """What the parts of a Redis store share."""
+    """The connection that the parts of a Redis store share."""
 
     traits = Traits(grade=Grade.D, scope="fleet", push=True, transactional=False)
 
@@ -55,9 +55,9 @@ class Connection:
         self.clock = clock
         self.damage = Damage(self.url, namespace)
         self.channel = f"{self.tag}ear:{clock.token()}"
-        """Where wake-ups for this store object alone are published."""
+        """The channel of wake-ups for this store object alone."""
         self.bells = f"{self.tag}bell:"
-        """Before the kind of a topic: where wake-ups of that kind are published."""
+        """The prefix of the channels of wake-ups, before the kind of topic."""
         self._watchers = Watchers(clock)
         self._sender: Sender | None = None
         self._listener: Listener | None = None
@@ -134,11 +134,11 @@ class Connection:
         key = f"{self.tag}incarnation"
         token = await self.ask("GET", key)
         if token is None:
-            # The server is new, or it has lost its data. Open stores go on with it and write in
-            # this format, so programs that only check the format must find the number.
-            with suppress(StoreFull):  # whoever wants only the time gets it all the same
+            # The server is new or has lost its data. Open stores continue and write in this format,
+            # so programs that only check the format must find its number.
+            with suppress(StoreFull):  # a caller that needs only the time gets it all the same
                 await self._write_format()
-                # Only the first of many that ask at the same time writes it.
+                # SET NX: of concurrent callers, only the first one writes it.
                 await self.ask("SET", key, self.clock.token(), "NX")
             token = await self.ask("GET", key)
         return (token or b"").decode(errors="replace")
@@ -151,18 +151,18 @@ class Connection:
             await self._listener.listen({kind for kind, _ in topics})
             queues = [name for kind, name in topics if kind == "queue"]
             if queues:
-                # First the channel, then the flag, then the caller's claim: a job that comes in
-                # between is either found by the claim or told on the channel.
+                # First the channel, then the flag, then the caller's claim: a job that arrives in
+                # between is either found by the claim or announced on the channel.
                 await asyncio.wait((self._ask_for(queues),), timeout=ARM_SECONDS)
             yield armed
 
     def _ask_for(self, queues: Sequence[str]) -> asyncio.Future[Any]:
-        """Ask to be told of the next job in these queues; see `ring` in lua/jobs.lua."""
+        """Register for a wake-up by the next job in these queues; see `ring` in lua/jobs.lua."""
         words: tuple[Word, ...] = (1, f"{self.tag}job:sleeping", _FLAGS_LIFE_MS, *queues)
         return self._open_sender.run(SCRIPTS["sleep"], words)
 
     def _ask_again(self, queues: Sequence[str]) -> None:
-        if queues and self._sender is not None:  # it is being closed otherwise
+        if queues and self._sender is not None:  # otherwise it is being closed
             self._ask_for(queues)
 
     @property
@@ -196,7 +196,7 @@ class Connection:
         return reply
 
     def fault(self, error: RedisError) -> StoreError:
-        """Return the error to raise for what came instead of a reply."""
+        """Return the error to raise for an error in place of a reply."""
         fault = self.address.fault(error)
         fault.__cause__ = error
         return fault
@@ -206,24 +206,24 @@ class Connection:
         if not isinstance(reply, RedisError):
             return
         fault = self.fault(reply)
-        # Later on, when a password has been changed, the same is a StoreError: no argument of
-        # that call was wrong.
+        # After opening it is a StoreError, for example for a changed password: the arguments of the
+        # call were right.
         if missing_rights(reply) or isinstance(reply, Misled):
             raise ConfigError(str(fault)) from reply
         raise fault
 
     async def read_format(self) -> bytes | None:
-        """Return what stands where the format is written."""
+        """Return the stored format; None if there is none."""
         stored: bytes | None = await self.ask("GET", f"{self.tag}format")
         return stored
 
     async def _write_format(self) -> None:
-        # Only the first of many that open at the same time writes it.
+        # SET NX: of concurrent openings, only the first one writes it.
         await self.ask("SET", f"{self.tag}format", f"{FORMAT} {READABLE_FROM}", "NX")
 
     async def _check_format(self, migrate: Migrate) -> None:
         stored = await self.read_format()
-        # A full server refuses to write even what is there already.
+        # A full server rejects the write even if the key exists.
         if stored is None and migrate == "auto":
             await self._write_format()
             stored = await self.read_format()
@@ -249,7 +249,7 @@ class Connection:
             raise ConfigError(msg)
 
     async def read_info(self) -> dict[str, str]:
-        """Return what INFO tells, by name, and learn the grade; nothing if it is forbidden."""
+        """Return the facts of INFO by name, and set the grade; empty if INFO is forbidden."""
         reply = await self._open_sender.send("INFO")
         if isinstance(reply, ResponseError):
             _log.debug("%s forbids INFO (%s); its grade is taken as D.", self.url, reply)
@@ -258,13 +258,14 @@ class Connection:
             raise self.fault(reply)
         lines = reply.decode(errors="replace").splitlines()
         facts = dict(line.split(":", 1) for line in lines if ":" in line)
-        # Who may be replaced can lose what was acknowledged last, also while alone for now.
+        # A server that may be replaced can lose its last acknowledged writes, with or without
+        # replicas.
         grade = Grade.C if self.address.moves else grade_of(facts)
         self.traits = Traits(grade=grade, scope="fleet", push=True, transactional=False)
         return facts
 
     def _judge(self, facts: dict[str, str]) -> None:
-        """Refuse a Sentinel, and warn about what would lose leases."""
+        """Raise ConfigError for a Sentinel, and warn about settings that would lose leases."""
         if facts.get("redis_mode") == "sentinel":
             msg = (
                 f"the store {self.url} is a Sentinel, which keeps no data. Use "
@@ -285,9 +286,9 @@ class Connection:
 
 
 def read_format(value: bytes) -> tuple[int, int] | None:
-    """Return the number of a format, and from which one on code can work with it.
+    """Return the number of a stored format, and the oldest format whose code can use it.
 
-    None if it was not written by Tenure.
+    None if Tenure has not written it.
     """
     version, _, readable_from = value.partition(b" ")
     numbers = version, readable_from or version
@@ -297,9 +298,9 @@ def read_format(value: bytes) -> tuple[int, int] | None:
 
 
 def grade_of(facts: dict[str, str]) -> Grade:
-    """Return the grade that the facts of INFO amount to."""
+    """Return the grade that follows from the facts of INFO."""
     replicated = facts.get("connected_slaves", "0") != "0" or facts.get("role") == "slave"
     if replicated or facts.get("cluster_enabled") == "1":
         return Grade.C
-    # Snapshots alone lose minutes, which is no better than losing everything.
+    # Snapshots alone lose minutes, which is as bad as losing everything.
     return Grade.B if facts.get("aof_enabled") == "1" else Grade.D

@@ -1,4 +1,4 @@
-"""What is to be known about a Redis or Valkey server, and what would lose leases there."""
+"""Examines a Redis or Valkey server: facts, and settings that would lose leases."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tenure.stores.redis.wire import Word
 __all__ = ["Doctor", "judge"]
 
 Facts: TypeAlias = Mapping[str, str]
-"""What INFO and CONFIG GET tell, by name; what is missing is not known."""
+"""The facts of INFO and CONFIG GET by name; missing ones are unknown."""
 
 _OLDEST = (6, 2)
 _NEARLY_FULL = 0.9
 
-# SHA-1 of the script "return 1", which is loaded and run to see whether this user may.
+# SHA-1 of the script "return 1", which is loaded and run to check the rights of this user.
 _PROBE = ("SCRIPT", "LOAD", "return 1"), ("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0)
 
 
 class Doctor:
-    """Looks at the server of a store, open or not."""
+    """Examines the server of a store, open or not."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def examine(self) -> list[Finding]:
-        """Return what is to be known about the server, and what is wrong there."""
+        """Return the findings about the server."""
         connection = self._connection
         where = f"{connection.url}, namespace {connection.namespace}"
         findings = [Finding("ok", "store", where)]
@@ -64,7 +64,7 @@ class Doctor:
             rights = await self._rights_finding()
             findings.append(rights)
             if rights.subject == "commands":
-                return  # it would only be said twice
+                return  # another finding says the same
         findings.append(await self._format_finding())
 
     async def _topology_findings(self) -> list[Finding]:
@@ -75,7 +75,7 @@ class Doctor:
         return [finding] if finding else []
 
     async def _settings(self) -> Facts:
-        """Return the settings that INFO does not tell; none where CONFIG is forbidden."""
+        """Return the settings that INFO lacks; none if CONFIG is forbidden."""
         settings: dict[str, str] = {}
         for name in ("appendfsync", "save", "maxmemory-policy"):
             with suppress(StoreError):
@@ -86,7 +86,7 @@ class Doctor:
 
     async def _clock_finding(self) -> Finding:
         clock, read_clock = self._connection.clock, self._connection.now
-        # The first question on a connection may be answered later than the next.
+        # The first reply on a connection may take longer than the next ones.
         await read_clock()
         sent, began = clock.wall(), clock.boot()
         server = await read_clock()
@@ -94,7 +94,7 @@ class Doctor:
         return Finding.of_clock((server - sent) / 1e6 - half, half)
 
     async def _rights_finding(self) -> Finding:
-        """Do, without effect, what leases need: run a script, write, publish a wake-up."""
+        """Try, without effect, what leases need: run a script, write, publish a wake-up."""
         unused = f"{self._connection.tag}doctor"
         commands: tuple[tuple[Word, ...], ...]
         commands = (*_PROBE, ("DEL", unused), ("PUBLISH", unused, ""))
@@ -116,7 +116,7 @@ class Doctor:
         )
 
     def _refusal(self, command: str, error: StoreError) -> Finding:
-        """Return what the server said to a command; raise any error that is not its own."""
+        """Return the server's reply to a command, errors included. Raises other errors."""
         reply = error.__cause__
         if not isinstance(reply, ResponseError):
             raise error
@@ -167,7 +167,7 @@ class Doctor:
 
 
 def _no_answer(error: TenureError) -> Finding:
-    """Return why the server could not be talked to, and what is usually the reason."""
+    """Return why the server cannot be used, with the usual reason."""
     reason = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if missing_rights(reason):
         return Finding(
@@ -195,7 +195,7 @@ def _line(error: Exception) -> str:
 
 
 def judge(info: Facts, settings: Facts, *, follows: bool = False) -> Iterator[Finding]:
-    """Tell what the server's own words amount to, if the URL follows the primary or does not."""
+    """Return findings about the role and the replicas of the server."""
     if not info:
         yield Finding(
             "note",
@@ -274,7 +274,7 @@ def _replication(info: Facts, *, follows: bool) -> Iterator[Finding]:
 def _persistence(info: Facts, settings: Facts) -> Finding:
     fsync = settings.get("appendfsync", "not known")
     if info.get("aof_enabled") != "1":
-        # An empty text is "no snapshots"; not known is taken as none.
+        # An empty text means no snapshots; unknown counts as none.
         snapshots = settings.get("save", "")
         kept = f"snapshots only (save {snapshots})" if snapshots else "off"
         return Finding(

@@ -1,4 +1,4 @@
-"""From what the driver or the server says went wrong to Tenure's errors."""
+"""Translates errors of the driver and of the server into Tenure's exceptions, with advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenure.errors import StoreError, StoreFull, StoreUnavailable
 
 __all__ = ["NOT_DONE", "WRONG_PLACE", "Misled", "code_of", "missing_rights", "translate"]
 
-# The first word of an error reply, and what it means to a caller.
+# The first word of an error reply, and its meaning for a caller.
 _LATER = {
     "BUSY": "is busy with a script",
     "CLUSTERDOWN": "belongs to a cluster that is down",
@@ -28,10 +28,10 @@ _MOVED = {
 }
 
 NOT_DONE = frozenset(("MOVED", "READONLY"))
-"""Replies of a server that will not do it and has not done it; another one may."""
+"""Replies of a server that has not run the command; another server may run it."""
 
 WRONG_PLACE = NOT_DONE | {"ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN"}
-"""Replies after which the primary may be somebody else."""
+"""Replies after which another server may be the primary."""
 
 _NO_RIGHTS = ("NOAUTH", "NOPERM", "WRONGPASS")
 _NO_RIGHTS_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
@@ -40,7 +40,7 @@ _IN_SCRIPT = re.compile(r": -([A-Z]+) ")
 
 
 class Misled(exceptions.RedisError):
-    """The URL leads to servers that do not fit it; the text goes on after "the store <url>"."""
+    """The URL leads to servers of another kind. The text continues "the store <url>"."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(f"{what}. {advice}")
@@ -49,7 +49,7 @@ class Misled(exceptions.RedisError):
 
 
 def missing_rights(error: Exception) -> bool:
-    """Say whether the server refused the user rather than the command."""
+    """Return whether the server rejected the user, not the command."""
     if isinstance(error, exceptions.AuthenticationError):
         return True
     if not isinstance(error, exceptions.ResponseError):
@@ -58,9 +58,9 @@ def missing_rights(error: Exception) -> bool:
 
 
 def translate(error: Exception, url: str, user: str, *, moves: bool) -> StoreError:
-    """Return Tenure's error for the driver's; raise it `from` that one.
+    """Return Tenure's error for an error of the driver, to raise from that.
 
-    `moves`: whether the URL follows the data to whichever server has it.
+    `moves`: whether the URL follows the data to another server.
     """
     where, reason = f"the store {url}", str(error).rstrip("?. ")
     if missing_rights(error):
@@ -112,8 +112,8 @@ def _refusal(code: str, where: str, reason: str, *, moves: bool) -> StoreError:
 
 
 def code_of(error: exceptions.ResponseError) -> str:
-    """Return the word by which the server says what kind of error it is."""
+    """Return the first word of an error reply, which names the kind of error."""
     text = str(error)
-    # Redis 6.2 puts the error of a command into one of the script that sent it.
+    # Redis 6.2 wraps the error of a command in an error of the script that ran it.
     inner = _IN_SCRIPT.search(text) if text.startswith("ERR Error running script") else None
     return inner[1] if inner else text.partition(" ")[0]

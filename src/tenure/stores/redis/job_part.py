@@ -1,4 +1,4 @@
-"""What the parts of a Redis store have in common: their keys, and how they run scripts on them."""
+"""The base of the parts of a Redis store: their keys, and how they run scripts on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenure.stores.redis.wire import Word
 
 __all__ = ["JobPart", "Part", "slices"]
 
-# What the job scripts take, in the order of lua/jobs.lua.
+# The keys of the job scripts, in the order of lua/jobs.lua.
 _JOB_KEYS = (
     *("state", "fixed", "waiting", "held", "unfinished", "tags", "finished", "deadlines"),
     *("cancels", "running", "unique", "ends", "paused", "sleeping"),
@@ -21,7 +21,7 @@ _JOB_KEYS = (
     *("succeeded", "failed", "cancelled", "live", "pauses"),
 )
 
-# Where each job is decided alone, and a repeat finds what was done, a call may be several scripts.
+# A call may be several scripts if each job is decided alone and a repeat is recognised.
 _SLICE: Final = 100
 
 Item = TypeVar("Item")
@@ -55,7 +55,7 @@ class JobPart(Part):
         fixed: bytes | None,
         read: Callable[[bytes, bytes], JobRecord] = read_job,
     ) -> JobRecord | None:
-        """Return a job; None if there is none, or none that can be read."""
+        """Return a job; None if it does not exist or cannot be read."""
         if record is None:
             return None
         return self._damage.read("job", self._job_hashes, id_, read, record, fixed or b"")
@@ -65,6 +65,6 @@ class JobPart(Part):
 
 
 def slices(items: Sequence[Item], size: int = _SLICE) -> Iterator[Sequence[Item]]:
-    """Cut what one script may not do at once: nobody else is served while it runs."""
+    """Yield slices of items for one script each: Redis serves no other client meanwhile."""
     for first in range(0, len(items), size):
         yield items[first : first + size]

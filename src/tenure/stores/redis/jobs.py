@@ -1,4 +1,4 @@
-"""Jobs on Redis: each call is one script, or one per slice. What is stored: lua/jobs.lua."""
+"""Jobs on Redis: each call is one script, or one per slice. lua/jobs.lua describes the keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Jobs"]
 
-# What scripts answer for each job.
+# The answers of scripts for each job.
 _SETTLED: Final[tuple[Settled, ...]] = (
     *("lost", "settled", "repeated", "unreadable", "cancelled"),
 )
@@ -49,8 +49,8 @@ _NOTE_ASIDE: Final = 2
 _DELETED: Final = 1
 _CHANGED: Final = 2
 
-# One call of `find` looks at 2000 jobs at most, so many of them in a script: nobody else is served
-# while one runs.
+# One call of `find` visits up to 2000 jobs, this many in one script: Redis serves no other client
+# while a script runs.
 _LOOKS: Final = 100
 _STEPS: Final = 20
 
@@ -60,7 +60,7 @@ class Jobs(Replicas):
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         answers: list[Inserted] = []
-        # A batch is one script: a failure between two of them would leave half of it behind.
+        # A batch is one script: a failure between two scripts would leave half of it stored.
         for batch in slices(jobs, BATCH_MAX):
             at, *replies = await self._run("insert", *insert_words(batch))
             for job, answer in zip(batch, replies, strict=True):
@@ -82,9 +82,9 @@ class Jobs(Replicas):
         next_in, aside, *parts = reply
         jobs = [job for job in map(_readable, parts[::2], parts[1::2]) if job is not None]
         if 2 * len(jobs) < len(parts):
-            # Nobody can ever run them, and this replica would seem to, as long as it lives.
+            # No worker can run them, and they would seem to run on this replica.
             aside += await self._run("aside", replica, "", *(job.id for job in jobs))
-            next_in = 0  # there may be more behind them
+            next_in = 0  # there may be more jobs behind them
         for name in aside:
             if b"\0" in name:  # no id has one
                 why = "it stood in a queue and names no job; it was removed"
@@ -95,7 +95,7 @@ class Jobs(Replicas):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         answers: list[Settled] = []
-        # The script reads all of its jobs before it writes any, so it takes none of them twice.
+        # The script reads all of its jobs before it writes any, so it takes no job twice.
         once = len({end.id for end in settlements}) == len(settlements)
         for batch in slices(settlements, BATCH_MAX if once else 1):
             reply = await self._run("settle", *settle_words(batch))
@@ -131,14 +131,14 @@ class Jobs(Replicas):
         answers: dict[str, Deleted | None] = {}
         for batch in slices(list(dict.fromkeys(ids))):
             answers |= await self._delete(batch)
-        # Named twice, it is gone the second time.
+        # An id that is named twice is gone the second time.
         return [
             None if id_ in ids[:at] and answers[id_] == "deleted" else answers[id_]
             for at, id_ in enumerate(ids)
         ]
 
     async def _delete(self, ids: Sequence[str]) -> dict[str, Deleted | None]:
-        """Read jobs, decide here, and remove those that are still as they were read."""
+        """Read jobs, decide in Python, and remove those that have not changed since the read."""
         records, fixed, _ = await self._run("get", *ids)
         answers: dict[str, Deleted | None] = dict.fromkeys(ids, "unfinished")
         fingerprints: dict[str, str] = {}
@@ -182,11 +182,11 @@ class Jobs(Replicas):
         jobs: list[JobRecord] = []
         for _ in range(_STEPS):
             room = limit - len(jobs)
-            # With nothing to sift, no more than what is wanted is looked at.
+            # Without a filter, it visits only as many jobs as the page needs.
             looks = _LOOKS if any(wishes) or state == "waiting" else min(_LOOKS, room)
             words = (looks + 1, cursor or "", digit, *wishes[2:])
             ids, more = _newest(await self._run("candidates", *words), looks)
-            # In an index that somebody has spoiled, what comes next may not come after.
+            # In a damaged index, the next page may not come after this one.
             ids = [id_ for id_ in ids if cursor is None or id_ < cursor]
             if not ids:
                 return Page(jobs, None)
@@ -228,7 +228,7 @@ class Jobs(Replicas):
         for batch in slices(queues):
             rows = await self._run("counts", *batch)
             counted += [_counts(name, row) for name, row in zip(batch, rows, strict=True)]
-        # What emptied since its name was read is not in anybody's way.
+        # A queue may be empty since its name was read.
         return [
             queue
             for queue in counted
@@ -250,7 +250,7 @@ class Jobs(Replicas):
         await self._run("pause", queue, length, reason)
 
     async def prune(self, limit: int) -> int:
-        """Remove up to `limit` jobs that are over, and unique keys that are free."""
+        """Remove up to `limit` jobs whose retention is over, and unique keys that are free."""
         pruned: int = 0
         while True:
             most = min(BATCH_MAX, limit - pruned)
@@ -261,7 +261,7 @@ class Jobs(Replicas):
 
 
 def _readable(record: bytes, fixed: bytes) -> JobRecord | None:
-    """Return the job in the two parts of a record; None, without a report, if it is none."""
+    """Return the job in the two parts of a record; None, without a report, if unreadable."""
     try:
         return read_job(record, fixed)
     except (ValueError, RecursionError):
@@ -269,14 +269,14 @@ def _readable(record: bytes, fixed: bytes) -> JobRecord | None:
 
 
 def _wish(name: str | None) -> str:
-    """Return what is looked for, if anything: also an empty name is something."""
+    """Return the filters that are set. An empty name is a filter as well."""
     return "" if name is None else f"={name}"
 
 
 def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
-    """Merge lists of ids, each newest first; say whether there may be more behind the result.
+    """Merge lists of ids, newest first. Also returns whether more may follow.
 
-    Where a list was cut off, more of its own may follow: the result ends there, for all of them.
+    The merged list ends where the first cut-off list ends, because that list may go on.
     """
     most, *lists = reply
     last = ""
@@ -284,10 +284,10 @@ def _newest(reply: Sequence[object], looks: int) -> tuple[list[str], bool]:
     for members in lists:
         assert isinstance(members, list)
         ids = [text(id_) for id_ in members]
-        every += filter(None, ids)  # an empty one is no job's, and no place to go on from
+        every += filter(None, ids)  # no job has an empty id, and no page can begin after it
         if len(ids) == most:
             last = max(last, ids[-1])
-    # Text is compared by code points here and by bytes there; for UTF-8 that is the same.
+    # Python compares code points and Redis bytes; for UTF-8 the order is the same.
     kept = sorted((id_ for id_ in every if id_ >= last), reverse=True)
     return kept[:looks], bool(last) or len(kept) > looks
 

@@ -1,4 +1,4 @@
-"""Leases on Redis: each call is one script. What is stored is described in lua/prelude.lua."""
+"""Leases on Redis: each call is one script. lua/leases.lua describes the keys."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Leases"]
 
-# Nobody else is served while a script runs; a slice of this size takes about 2 ms.
+# Redis serves no other client while a script runs; a slice of this size takes about 2 ms.
 _SLICE = 200
 
-# Of a large crowd so many are looked at in one script, which takes about 2 ms.
+# How many leases of a large semaphore one script visits, which takes about 2 ms.
 _MEMBERS = 500
 
-# What renew.lua answers. What cannot be read is not decided: its holder gives up in time.
+# The answers of renew.lua. An unreadable lease is undecided: its holder gives up in time.
 _RENEWED = (False, True, None)
 
 
@@ -33,7 +33,7 @@ class Leases(Part):
         super().__init__(connection)
         self._names, self._fence = f"{self._tag}names", f"{self._tag}fence"
         self._marks = f"{self._tag}marks"
-        # The last lease key that `prune` has looked at in its present round.
+        # The last lease key that `prune` has visited in its current round.
         self._swept = b""
 
     async def acquire(
@@ -84,9 +84,9 @@ class Leases(Part):
         return bool((await self._run("discard", [key], key))[0])
 
     async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
-        # First the names, then what lives on them: a script may only touch keys it was told. What
-        # comes or goes in between may be in the list or not. The leases of a key are listed as they
-        # were at one instant, unless they are more than a script may look at.
+        # First the names, then their leases: a script may only use keys that it was passed. A key
+        # that is created or removed in between may be listed or not. The leases of a key are of
+        # one instant, unless there are more than one script may visit.
         leases: list[Lease] = []
         after = b""
         while len(leases) < limit:
@@ -101,20 +101,20 @@ class Leases(Part):
         return leases[:limit]
 
     async def _listed(self, names: list[str]) -> tuple[list[Lease], list[str]]:
-        """Return what lives on the first of some lease keys, and the names of the others."""
+        """Return the leases of the first lease keys, and the names of the others."""
         answers = await self._run("find", names, *names)
         listed: list[Lease] = []
         for name, rows in zip(names, answers, strict=False):
             read = [self._read_lease(name, row) for row in rows]
             lives = [lease for lease in read if lease is not None]
-            # The script tells waiters in order of arrival, and sorting leaves them so.
+            # The script returns waiters in order of arrival, and the sort is stable.
             listed += sorted(lives, key=lambda lease: (lease.waiting, lease.fence))
         if answers or not names:
             return listed, names[len(answers) :]
         return await self._members(names[0]), names[1:]
 
     async def _members(self, name: str) -> list[Lease]:
-        """Return what lives on a lease key with a large crowd, in short looks."""
+        """Return the leases of a large semaphore, by several short scripts."""
         members: dict[str, tuple[bool, int, Lease]] = {}
         cursor = b"0"
         while True:
@@ -147,7 +147,7 @@ class Leases(Part):
         if mark is None:
             return None
         read = self._damage.read("mark", self._marks, key, _mark, key, mark)
-        return read or Mark(key, "", 0)  # it is there, whatever it says
+        return read or Mark(key, "", 0)  # it exists, readable or not
 
     def _read_names(self, stored: Sequence[bytes]) -> list[str]:
         """Return the names of lease keys, which are text."""
@@ -171,9 +171,9 @@ class Leases(Part):
         )
 
     async def prune(self, idle: float, limit: int) -> int:
-        """Forget up to `limit` lease keys that nobody uses, last granted `idle` seconds ago."""
-        # Released keys are gone already. What crashed holders left is found by walking over the
-        # names, `limit` of them a call, each call going on where the one before stopped.
+        """Remove up to `limit` unused lease keys, last granted `idle` seconds ago."""
+        # Released keys are gone already. Keys that crashed holders left are found by a walk over
+        # the names: each call visits `limit` names, and continues where the last one stopped.
         pruned = looked_at = 0
         while looked_at < limit:
             stored = await self._names_after(self._swept, "", min(_SLICE, limit - looked_at))
@@ -215,7 +215,7 @@ class Leases(Part):
         return answers
 
     async def _run(self, script: str, names: Sequence[str], *arguments: Word) -> list[Any]:
-        """Run a script on all that belongs to some lease keys."""
+        """Run a script on the Redis keys of some lease keys."""
         keys = [key for name in names for key in self._keys(name)]
         return await self._connection.run(script, [self._names, *keys], *arguments)
 

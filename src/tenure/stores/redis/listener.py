@@ -1,11 +1,11 @@
-"""The second connection: where wake-ups for this store object arrive.
+"""The second connection of a store object, which receives wake-ups.
 
-One channel per store object. Whoever frees a lease publishes to the channel that the first in line
-left with its waiter record, so only that process wakes.
+Each store object has a channel. A release publishes to the channel in the record of the first
+waiter, so only that process wakes.
 
-And one channel per kind of topic (queue, job, replica) for all of a namespace, with many names in
-one message. A store object hears it from its first watch of that kind on, until a message comes
-while nobody here watches anything of that kind.
+Each kind of topic (queue, job, replica) has a channel for the whole namespace, with many names in
+one message. A store object subscribes with its first watch of that kind. It unsubscribes when a
+message comes while no task here watches that kind.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tenure.stores.watchers import ARM_SECONDS, Watchers, pause_before_listening
 
 __all__ = ["Listener"]
 
-# A connection that was cut without a word is noticed within two of these.
+# A connection that was dropped silently is detected within two of these.
 _PING_EVERY = 10.0
 
 
 class Listener:
-    """Listens on one channel from the first wish until it is closed, over lost connections.
+    """Listens from the first watch until it is closed, and reconnects after lost connections.
 
-    Waiting in here is in real time, also under a test's clock: the network knows no other.
+    It uses real time also under a virtual clock, because the network does.
     """
 
     def __init__(
@@ -52,24 +52,24 @@ class Listener:
         self._watchers = watchers
         self._clock = clock
         self._ask_again = ask_again
-        # Of each channel that is wanted: done once it is subscribed on the present connection.
+        # By channel: done once it is subscribed on the current connection.
         self._channels = {self._channel: self._loop.create_future()}
         self._task: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
-        # The connection on which the channels were asked for, as long as it lasts.
+        # The connection on which the channels are subscribed, as long as it lasts.
         self._subscribing: Wire | None = None
-        # Done once the first attempt has ended, whatever came of it.
+        # Done once the first attempt has ended, successful or not.
         self._tried: asyncio.Future[None] = self._loop.create_future()
         self._subscribed = False
-        # Whether a caller watches, or did: then each new connection comes too late for a wake-up.
+        # Whether a caller watches or did: then each new connection may have missed a wake-up.
         self._has_watchers = False
         self._heard = False
 
     async def listen(self, kinds: Collection[str]) -> None:
-        """Return once the channels are subscribed, or without it if that takes long or fails.
+        """Return once the channels are subscribed, or earlier if that takes long or fails.
 
-        Only the first time takes a while. What failed is tried again in the background, as a lost
-        connection is, and then everybody is woken, because nobody knows what was missed.
+        Only the first time takes a while. After a failure or a lost connection it retries in the
+        background, and then wakes all watchers, because notifications may have been missed.
         """
         bells = [self._bells + kind.encode() for kind in kinds if kind != "lease"]
         fresh = [bell for bell in bells if bell not in self._channels]
@@ -80,7 +80,7 @@ class Listener:
         if self._task is None:
             self._task = self._loop.create_task(self._keep())
         if not self._tried.done():
-            # Not awaited itself: it is shared, and a cancelled caller would cancel it for all.
+            # Not awaited directly: it is shared, and a cancelled caller would cancel it for all.
             await asyncio.wait((self._tried,), timeout=ARM_SECONDS)
         if self._subscribed:
             awaited = [self._channels[bell] for bell in bells if bell in self._channels]
@@ -97,7 +97,7 @@ class Listener:
             await asyncio.wait((self._wire.closed,))
 
     def abandon(self) -> None:
-        """Cut the connection of an event loop that is closed."""
+        """Drop the connection of an event loop that is closed."""
         if self._wire is not None:
             self._wire.cut()
 
@@ -117,7 +117,7 @@ class Listener:
                 else:
                     failures = 1
                     await self._hear()
-                # Not all clients of a restarted server at once.
+                # A random pause: not all clients of a restarted server at once.
                 pause = pause_before_listening(failures, self._clock.random(), refused=refused)
                 await asyncio.wait((self._loop.create_future(),), timeout=pause)
         finally:
@@ -168,7 +168,7 @@ class Listener:
             raise error
 
     def _take(self, reply: list[Any], confirmed: asyncio.Future[Exception | None]) -> None:
-        """Take what came in: a message, or the answer to a subscription."""
+        """Handle a reply: a message, or the answer to a subscription."""
         what, channel = reply[:2]
         if what == b"message":
             self._ring(channel, reply[2])
@@ -180,7 +180,7 @@ class Listener:
                 confirmed.set_result(None)
 
     async def _stay(self) -> None:
-        """Return when the connection has ended; end it if the server says nothing any more."""
+        """Return when the connection has ended; end it if the server does not answer."""
         wire = cast("Wire", self._wire)
         try:
             while not wire.closed.done():
@@ -204,7 +204,7 @@ class Listener:
             return
         names = watched.intersection(message.decode(errors="replace").split("\0"))
         if kind == "queue":
-            # The flag is gone. It must be back before anybody who is woken now looks again.
+            # The flag was removed. Set it again before the woken watchers poll.
             self._ask_again(list(names))
         for name in names:
             self._watchers.wake(cast("Topic", (kind, name)))

@@ -1,7 +1,7 @@
-"""Jobs and commits as the scripts take and give them: words of a command, MessagePack values.
+"""Encodes jobs and commits as arguments of scripts, and decodes their MessagePack replies.
 
-A record stands in two hashes; lua/record.lua has the table of its values. Joined, with the header
-of an array in front, they are decoded in one go.
+A record is in two hashes; lua/record.lua has the table of its values. Joined, with the header of an
+array in front, both parts are decoded in one call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CREATED_SIZE: Final = 9
 
 
 class _Stored(Struct, frozen=True, array_like=True):
-    """The values of a record in their order. What has other types cannot be read."""
+    """The values of a record in their order. Other types are unreadable."""
 
     size: int
     timeout: Instant
@@ -78,7 +78,7 @@ class _Stored(Struct, frozen=True, array_like=True):
     payload: bytes
 
 
-# The header of an array of so many values.
+# The header of an array of this many values.
 _ARRAY: Final = b"\xdc" + len(_Stored.__struct_fields__).to_bytes(2)
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 _decode_answer: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(
@@ -88,13 +88,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def read_job(record: bytes, fixed: bytes) -> JobRecord:
-    """Return a job out of the two parts of its record. Raises ValueError if it is none."""
+    """Return the job in the two parts of its record. Raises ValueError if they are damaged."""
     try:
         stored = _decode(_ARRAY + record + fixed)
     except msgspec.ValidationError as error:
         raise ValueError(complaint(error, _Stored.__struct_fields__)) from error
-    # Written out: other ways to pass thirty values take three times as long, and this is most of
-    # what a claim costs here.
+    # Written out, because other ways to pass thirty values take three times as long, and this is
+    # most of the cost of a claim in this process.
     return JobRecord(
         id=stored.id,
         task=stored.task,
@@ -130,13 +130,13 @@ def read_job(record: bytes, fixed: bytes) -> JobRecord:
 
 
 def read_orphan(record: bytes, fixed: bytes) -> JobRecord:
-    """Return a job without what may be large and no recovery needs, as `read_job` does."""
+    """Return a job as `read_job` does, without large values that recovery does not need."""
     job = read_job(record, fixed)
     return replace(job, payload=b"", checkpoint=None, result=None, error=None)
 
 
 @lru_cache(maxsize=1000)
-def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it saves
+def _head(  # noqa: PLR0917 - keywords would cost more than this cache saves
     timeout: float | None,
     retention: float,
     retention_failed: float,
@@ -146,9 +146,9 @@ def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it save
     key: str | None,
     schedule: str,
 ) -> bytes:
-    """Return the part of a record that scripts read and never change, but for its last value.
+    """Return the part of a record that scripts read and never change, without its last value.
 
-    Its first value is its own length, together with the instant that the script adds to it.
+    Its first value is its own length, including the instant that the script appends.
     """
     lengths = (
         -1 if timeout is None else micros(timeout),
@@ -161,7 +161,7 @@ def _head(  # noqa: PLR0917 - a cache by keywords would take longer than it save
 
 
 def run_words(job: NewJob) -> tuple[bytes, bytes]:
-    """Return the head and what is fixed of a job."""
+    """Return the head and the fixed part of a job."""
     key, demands = None, None
     if (unique := job.unique) is not None:
         stays = int(unique.with_job and unique.keep > 0)
@@ -213,12 +213,12 @@ def note_words(notes: Sequence[Note]) -> Iterator[Word]:
 
 
 def _values(*values: Any) -> bytes:
-    """Return up to 15 values one after the other: an array without its header."""
+    """Return up to 15 values in sequence: an array without its header."""
     return _encode(values)[1:]
 
 
 def _bin(value: bytes | None) -> bytes:
-    """Return bytes as they stand in a record: always with a length of four bytes."""
+    """Return bytes as a record has them: always with a length of four bytes."""
     return _NIL if value is None else b"\xc6" + len(value).to_bytes(4) + value
 
 
@@ -229,7 +229,7 @@ def commit_words(commit: Commit) -> tuple[Word, Word, Word]:
 
 
 def committed(packed: bytes, now: int, run: JobRecord | None) -> Committed:
-    """Return what commit.lua has answered about one commit."""
+    """Return the answer of commit.lua for one commit."""
     values = _decode_answer(packed)
     answer = dict(zip(("outcome", "room", "blocking", "found"), values, strict=False))
     heads = tuple(ScheduleHead(*schedule) for schedule in answer.pop("found", ()))
@@ -237,6 +237,6 @@ def committed(packed: bytes, now: int, run: JobRecord | None) -> Committed:
 
 
 def _lists(value: Any) -> Any:
-    """Return a struct as a list of its values, and what is within alike: names would cost bytes."""
+    """Return a struct and its parts as lists of values, because field names would cost bytes."""
     values = astuple(value) if isinstance(value, Struct) else value
     return [_lists(part) for part in values] if isinstance(values, tuple) else value

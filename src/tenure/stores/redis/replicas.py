@@ -1,4 +1,4 @@
-"""Replicas on Redis: the processes that run jobs, and what becomes of their jobs without them."""
+"""Replicas on Redis: their records and beats, and the recovery of their jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Replicas"]
 
 
 class Replicas(JobPart):
-    """The calls about replicas. Each is one script; what is stored is described in lua/jobs.lua."""
+    """The calls about replicas. Each is one script; lua/jobs.lua describes the keys."""
 
     async def beat(
         self,

@@ -1,6 +1,6 @@
-"""The least that a Redis user has to be allowed: its own keys and channels, and a list of commands.
+"""The least rights of a Redis user: Tenure's keys and channels, and a list of commands.
 
-Scripts run with the rights of who runs them, so what they call is listed as well.
+Scripts run with the rights of their caller, so the list includes the commands in scripts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ COMMANDS: Final = (
     *("zadd", "zrem", "zcard", "zscore", "zmscore", "zrank", "zlexcount"),
     *("zrange", "zrangebylex", "zrangebyscore", "zrevrangebylex", "zrevrangebyscore"),
 )
-"""All that this store sends, itself or in a script. None of them sees or empties a database;
-of those that Redis calls dangerous there is only INFO, which tells what the server survives."""
+"""All commands of this store, in scripts or not. None lists or empties a database. The only one
+that Redis calls dangerous is INFO, which shows the guarantees of the server."""
 
 NEEDED_RIGHTS: Final = " ".join(
     [
@@ -26,4 +26,4 @@ NEEDED_RIGHTS: Final = " ".join(
         *(f"+{command}" for command in COMMANDS),
     ]
 )
-"""As ACL SETUSER takes them."""
+"""The rights as arguments of ACL SETUSER."""

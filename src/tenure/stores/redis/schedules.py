@@ -1,4 +1,4 @@
-"""Schedules on Redis: a call is one script, or one per slice. What is stored: lua/schedules.lua."""
+"""Schedules on Redis: a call is one script, or one per slice; see lua/schedules.lua."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Schedules"]
 
-# What the schedule scripts take after the keys of the jobs, in the order of lua/schedules.lua.
+# The keys of the schedule scripts after those of the jobs, in the order of lua/schedules.lua.
 _TIMER_KEYS = ("schedules", "definitions", "names", "declared", "decisions")
 
-_SPARE: Final = 100  # names that are looked up in place of those that cannot be read
+_SPARE: Final = 100  # names that are read in place of unreadable ones
 _record = msgspec.msgpack.Decoder(ScheduleRecord).decode
 
 
@@ -74,7 +74,7 @@ class Schedules(JobPart):
         return answers
 
     async def _run_and_report(self, script: str, *arguments: Word) -> tuple[int, list[Any]]:
-        """Run a script; return its instant and its answers, and report what it could not read."""
+        """Run a script. Returns its instant and its answers, and reports unreadable records."""
         now, schedules, lines, *rows = await self._run(script, *arguments)
         for name in schedules:
             self._damage.report("timer", text(name), UNREADABLE, f"{self._tag}timer:schedules")

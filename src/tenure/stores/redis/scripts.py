@@ -1,13 +1,13 @@
-"""The Lua scripts: one per atomic operation, each put together out of the files that it needs.
+"""The Lua scripts: one per atomic operation, each assembled from the files that it needs.
 
-Before the file of its own, a lease script has lua/leases.lua, a job script lua/record.lua,
-lua/jobs.lua and lua/holders.lua, and one of schedules lua/runs.lua and lua/schedules.lua as well.
+Before its own file, a lease script has lua/leases.lua, a job script lua/record.lua, lua/jobs.lua
+and lua/holders.lua, and a schedule script lua/runs.lua and lua/schedules.lua as well.
 
-A server that has reached its maxmemory refuses every command that may take memory. But it lets a
-script go on that has begun with a removal, in all versions (see EVAL in the documentation of
-Redis). So scripts that write begin with a removal of nothing: on a full server workers renew,
-claim, settle and prune, and locks are taken and given back. The exception is `insert`, because new
-jobs are what fills a server.
+A server that has reached its maxmemory rejects every command that may need memory. But it continues
+a script that has begun with a deletion, in all versions (see EVAL in the documentation of Redis).
+So scripts that write begin by deleting nothing: on a full server workers renew, claim, settle and
+prune, and locks are acquired and released. The exception is `insert`, because new jobs fill the
+server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JOBS = (
 )
 _SCHEDULES = ("commit", "declare", "read")
 
-# A server that refuses all writes, because it cannot save to disk for instance, still runs these.
+# A server that rejects all writes, for example because it cannot save to disk, still runs these.
 _READ_ONLY = frozenset(
     (
         *("find", "members", "replicas", "get", "candidates", "pick", "queues", "counts"),
@@ -43,7 +43,7 @@ _READ_ONLY = frozenset(
 )
 _REFUSED_WHEN_FULL = frozenset(("insert",))
 
-# What stands before the scripts of leases, jobs and schedules.
+# The preludes of the scripts of leases, jobs and schedules.
 _REMOVE_NO_LEASE = "redis.call('ZREM', KEYS[1], '\\0')\n"
 _REMOVE_NO_JOB = "redis.call('HDEL', KEYS[1], '\\0')\n"
 _CONSTANTS = f"""\
@@ -72,7 +72,7 @@ class Script:
         self.name = name
         passes_when_full = name not in _READ_ONLY | _REFUSED_WHEN_FULL
         text = "".join([constants, *map(_read, before), _read(name)])
-        # Late, because a plain lock does not come to them; see lua/leases.lua.
+        # Inserted late, because a plain lock does not need them; see lua/leases.lua.
         text = text.replace(_CROWDS, _read("crowd"))
         self.text = ((removal if passes_when_full else "") + text).encode()
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()

@@ -1,11 +1,11 @@
-"""Commands of many callers over one connection, by natural batching.
+"""Sends the commands of many callers over one connection, by natural batching.
 
-With nothing in flight a command is written at once. Otherwise it waits for the replies that are
-under way, and everything that has piled up by then is written together. So a lone caller gets the
-shortest way, and many share packets, system calls and the server's wake-ups.
+With nothing in flight a command is written at once. Otherwise it waits for the pending replies, and
+then all waiting commands are written together. So a single caller has the lowest latency, and many
+callers share packets, system calls and the server's wake-ups.
 
-A caller that is cancelled only abandons its future: replies arrive in the order of the commands,
-and its reply is dropped.
+A cancelled caller only abandons its future: replies arrive in the order of the commands, and its
+reply is dropped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tenure.stores.redis.wire import Wire, Word, pack
 
 __all__ = ["Sender"]
 
-# Of one call, to a primary that was found anew each time. After that its caller has to decide.
+# How often a call is sent again, each time to a newly found primary. Then its caller must decide.
 _MOST_MOVES = 2
 
 
 class _Call:
-    """A command on its way, and where its reply goes."""
+    """A command in flight, and the future of its reply."""
 
     __slots__ = ("loaded", "moves", "packed", "reply", "script")
 
@@ -41,14 +41,14 @@ class _Call:
         self.loaded = False
         """Whether its script was sent before it."""
         self.moves = 0
-        """How many servers have refused it because another one is the primary."""
+        """How many servers have rejected it because another one is the primary."""
 
 
 class Sender:
-    """Sends commands, connecting whenever there is no connection.
+    """Sends commands, and connects when there is no connection.
 
-    The futures it returns never fail: their result is the reply, or the exception of redis-py that
-    came instead. So an abandoned one makes no noise.
+    The futures that it returns never fail: their result is the reply or the exception of redis-py.
+    So an abandoned future logs no error.
     """
 
     def __init__(self, address: Address, random: Callable[[], float]) -> None:
@@ -59,9 +59,9 @@ class Sender:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[_Call] = deque()
         self._flying: deque[_Call] = deque()
-        # What will be sent again, once everything that is in flight has been answered.
+        # Calls to send again, once all calls in flight have their replies.
         self._again: list[_Call] = []
-        # Whether that has to go to another server.
+        # Whether they must go to another server.
         self._misplaced = False
         self._deadline = 0.0
         self._alarm: asyncio.TimerHandle | None = None
@@ -77,7 +77,7 @@ class Sender:
         return self._post(_Call(packed, self._loop.create_future(), script))
 
     async def close(self) -> None:
-        """End the connection. Everybody who still waits for a reply gets an error."""
+        """End the connection. Callers without a reply get an error."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -107,8 +107,8 @@ class Sender:
         return call.reply
 
     def _flush(self, wire: Wire) -> None:
-        """Write everything that has piled up."""
-        # What a cancelled caller has not sent yet must not happen any more.
+        """Write all waiting commands."""
+        # An unsent command of a cancelled caller must not be sent.
         self._flying.extend(call for call in self._waiting if not call.reply.done())
         self._waiting.clear()
         if self._flying:
@@ -116,7 +116,7 @@ class Sender:
 
     def _write(self, wire: Wire, data: bytes) -> None:
         wire.write(data)
-        # One timer watches over all calls; re-arming it for each would cost more than the send.
+        # One timer serves all calls; arming one for each would cost more than the send.
         self._deadline = self._loop.time() + self._address.timeout
         if self._alarm is None:
             self._alarm = self._loop.call_at(self._deadline, self._check_deadline)
@@ -128,15 +128,13 @@ class Sender:
         if self._loop.time() < self._deadline:
             self._alarm = self._loop.call_at(self._deadline, self._check_deadline)
             return
-        # The next reply would be taken for the answer to another call: start anew.
+        # The next reply would be assigned to the wrong call, so reconnect.
         self._fail(exceptions.TimeoutError(f"no reply within {self._address.timeout:g} s"))
 
     def _received(self, replies: list[Any]) -> None:
         for reply in replies:
             if not self._flying:
-                self._fail(
-                    exceptions.ConnectionError("the server sent a reply that nobody asked for")
-                )
+                self._fail(exceptions.ConnectionError("the server sent a reply without a command"))
                 return
             call = self._flying.popleft()
             if call.reply.done():
@@ -146,7 +144,7 @@ class Sender:
             call.reply.set_result(reply)
         if not self._flying and self._wire is not None:
             if self._again:
-                # First, and in its order, so that a caller's later calls still come after it.
+                # First, and in order, so that a caller's later calls still come after it.
                 self._waiting.extendleft(reversed(self._again))
                 self._again.clear()
             if self._misplaced:
@@ -155,7 +153,7 @@ class Sender:
                 self._flush(self._wire)
 
     def _repeats(self, call: _Call, error: exceptions.ResponseError) -> bool:
-        """Say whether a call will be sent again, instead of its caller being told of the error."""
+        """Return whether a call is sent again. If not, its caller gets the error."""
         code = code_of(error)
         if code == "NOSCRIPT":
             return self._load_script(call)
@@ -169,10 +167,10 @@ class Sender:
         return False
 
     def _load_script(self, call: _Call) -> bool:
-        """Repeat a call whose script the server has forgotten, unless that was done before.
+        """Repeat a call whose script the server no longer has, once.
 
-        Scripts vanish with a restart, a failover and SCRIPT FLUSH. It is not repeated as EVAL,
-        because servers forget scripts that came that way when there are many of them.
+        Scripts are lost with a restart, a fail-over and SCRIPT FLUSH. The script is loaded and not
+        sent with EVAL, because servers evict scripts of EVAL when there are many of them.
         """
         if call.script is None or call.loaded:
             return False
@@ -182,7 +180,7 @@ class Sender:
         return True
 
     def _move(self, wire: Wire) -> None:
-        """Leave a server that is no longer the primary; what waits goes to the next one."""
+        """Leave a server that is no longer the primary. Waiting calls go to the next one."""
         self._drop(wire, exceptions.ConnectionError("this server is no longer the primary"))
         if self._waiting:
             self._connecting = self._loop.create_task(self._connect())
@@ -205,7 +203,7 @@ class Sender:
             self._fail(reason)
 
     def _fail(self, error: Exception) -> None:
-        """Drop the connection and let everybody know; the next call makes a new one."""
+        """Drop the connection, and fail its calls. The next call connects again."""
         self._drop(self._wire, error)
         failed = [*self._again, *self._flying, *self._waiting]
         self._again.clear()

@@ -1,4 +1,4 @@
-"""The Redis store object: its three parts, and what concerns all of them."""
+"""The Redis store object: its three parts, and the calls about all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RedisStore"]
 
 
 class RedisStore(Connection):
-    """Keeps everything on one Redis or Valkey server, or on whichever is the primary now."""
+    """Keeps all data on one Redis or Valkey server, or on the current primary of a group."""
 
     def __init__(self, url: str, *, namespace: str, clock: Clock) -> None:
         super().__init__(url, namespace=namespace, clock=clock)

@@ -1,8 +1,8 @@
-"""Addresses behind which the server changes: a group watched by Sentinel, and a cluster.
+"""Addresses whose server may change: a group watched by Sentinel, and a cluster.
 
-Every connection is made to whoever is the primary at that moment, which the others have to say and
-the server itself has to confirm. As soon as one connection of a store object has found another
-primary, the other one is ended and follows.
+Every connection goes to the current primary: the sentinels or nodes name it, and the server itself
+confirms it. When one connection of a store object finds another primary, the other connection of
+the object is closed and follows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tenure.stores.redis.wire import Wire
 
 __all__ = ["Cluster", "Group", "Place", "Topology", "address_of"]
 
-# Of the time for one connect, so that three who are silent leave enough for the primary.
+# The share of the connect time for each, so that three silent ones leave enough for the primary.
 _SHARE = 1 / 4
-# A primary that was replaced while it was cut off or paused may serve on, as if nothing had been.
+# How often to check that a primary was not replaced: one that was cut off or paused may serve on.
 _LOOK_EVERY = 2.0
 
 _ENOUGH_SENTINELS = 3
@@ -43,7 +43,7 @@ _PORTS = {"sentinel": 26379, "cluster": 6379}
 
 
 class Place(NamedTuple):
-    """Where one server listens."""
+    """The host and port of one server."""
 
     host: str
     port: int
@@ -53,13 +53,13 @@ class Place(NamedTuple):
 
 
 def address_of(url: str, tag: str) -> Address:
-    """Return where the keys that begin with `tag` are to be found, today and later."""
+    """Return the address of the server with the keys that begin with `tag`, which may change."""
     kind = url.partition("://")[0].lower().partition("+")[2]
     if not kind:
         return Address(url)
     try:
         return Group(url) if kind == "sentinel" else Cluster(url, tag)
-    except ValueError as error:  # which ConfigError is, too
+    except ValueError as error:  # ConfigError is a ValueError as well
         reason = error.args[0] if isinstance(error, _Wrong) else "see its parts"
         msg = (
             f"{redact(url)!r} is not a URL that can work: {reason}. Use {_FORMS[kind]}, with "
@@ -73,12 +73,12 @@ class _Wrong(ValueError):
 
 
 class Topology(Address):
-    """An address that is found out anew for each connection."""
+    """An address that is looked up for each connection."""
 
     moves = True
 
     own_options: tuple[str, ...] = ()
-    """Options of the URL that no connection to the primary knows."""
+    """Options of the URL that are not for connections to the primary."""
 
     def __init__(self, url: str, path: str) -> None:
         parts = _parts(url)
@@ -94,12 +94,12 @@ class Topology(Address):
         super().__init__(self._url_of(self.seeds[0]))
         self.text = redact(url)
         self.place: Place | None = None
-        """Where the primary was found last."""
+        """The last known place of the primary."""
         self._wires: set[Wire] = set()
 
     @abstractmethod
     async def _find(self) -> Place:
-        """Return where the primary is said to be."""
+        """Return the place of the primary by the sentinels or nodes."""
 
     async def reach(self) -> Connection:
         place = await self._find()
@@ -116,7 +116,7 @@ class Topology(Address):
 
     @abstractmethod
     async def census(self) -> Finding:
-        """Tell who is there, and whether that is enough for a fail-over."""
+        """Return findings about the servers, and whether they suffice for a fail-over."""
 
     def opened(self, wire: Wire) -> None:
         self._wires.add(wire)
@@ -126,12 +126,12 @@ class Topology(Address):
         self._wires.discard(wire)
 
     def _leave(self, why: str) -> None:
-        """End all connections; whoever needs one looks for the primary again."""
+        """End all connections. The next call of each looks up the primary again."""
         for wire in list(self._wires):
             wire.abort(exceptions.ConnectionError(why))
 
     async def _ask(self, address: Address, *words: str) -> Any:
-        """Ask one of those who should know, on a connection of its own and in bounded time."""
+        """Send a command to a sentinel or node, on a separate connection and in bounded time."""
         try:
             async with asyncio.timeout(self.connect_timeout * _SHARE):
                 connection = await address.reach()
@@ -148,14 +148,14 @@ class Topology(Address):
 
 
 class Group(Topology):
-    """A primary and its replicas, watched by sentinels that say which one is the primary."""
+    """A primary and its replicas, watched by sentinels that name the primary."""
 
     own_options = ("sentinel_username", "sentinel_password")
 
     def __init__(self, url: str) -> None:
         service, _, database = _parts(url).path.strip("/").partition("/")
         if not service:
-            raise _Wrong("the name of the service is missing, which the sentinels know it by")
+            raise _Wrong("the name of the service is missing")
         if database and not database.isdecimal():
             raise _Wrong(f"the database must be a number, not {database!r}")
         self.service = unquote(service)
@@ -166,7 +166,7 @@ class Group(Topology):
         self._guard: asyncio.Task[None] | None = None
 
     def _url_of_sentinel(self, place: Place) -> str:
-        """Return a URL with the same options of TLS and time, but a log-in of its own."""
+        """Return a URL for sentinels: the same TLS options and time-outs, a separate log-in."""
         user, password = (quote(self._own().get(name, ""), safe="") for name in self.own_options)
         login = f"{user}:{password}@" if user or password else ""
         options = self._query().split("&")
@@ -178,9 +178,9 @@ class Group(Topology):
         return Place(reply[0].decode(), int(reply[1]))
 
     async def ask(self, *words: str) -> Any:
-        """Return what the first sentinel says that has an answer, beginning with another each time.
+        """Return the answer of the first sentinel that has one, starting with another each time.
 
-        So one that is cut off, and knows only old things, is not believed twice in a row.
+        So a sentinel that is cut off, with outdated answers, is not believed twice in a row.
         """
         troubles: list[exceptions.RedisError] = []
         for _ in range(len(self._sentinels)):
@@ -215,7 +215,7 @@ class Group(Topology):
             return Finding(
                 "warning",
                 "topology",
-                f"{detail}: when one of them is gone with the primary, nobody replaces it",
+                f"{detail}: if one of them fails with the primary, there is no fail-over",
                 f"Run {_ENOUGH_SENTINELS} sentinels, on machines of their own.",
             )
         return Finding("ok", "topology", detail)
@@ -232,17 +232,17 @@ class Group(Topology):
             self._guard = None
 
     async def _follow(self) -> None:
-        """Leave a primary that was replaced, even if it goes on as if it was not."""
+        """Leave a primary that was replaced, even if it keeps serving."""
         never = asyncio.get_running_loop().create_future()
         while True:
             await asyncio.wait((never,), timeout=_LOOK_EVERY)
             try:
-                # Two have to say so: one alone may be cut off itself.
+                # Two sentinels must agree, because a single one may be cut off itself.
                 place = await self._find()
                 if place != self.place and place == await self._find():
                     self._leave(f"the sentinels say that the primary is now {place}")
             except exceptions.RedisError:
-                continue  # without sentinels there is no fail-over either
+                continue  # without sentinels there is no fail-over
 
 
 class Cluster(Topology):
@@ -267,9 +267,9 @@ class Cluster(Topology):
         return Finding("ok", "topology", detail) if replicas else _nobody_takes_over(detail)
 
     async def _owners(self) -> list[Place]:
-        """Return who has the slot: first the primary, then its replicas.
+        """Return the nodes of the slot: first the primary, then its replicas.
 
-        The nodes are asked in turn, those of the URL and those that were seen since.
+        It asks the nodes in turn, those of the URL and those that it has learned of since.
         """
         troubles: list[exceptions.RedisError] = []
         for _ in range(len(self._nodes)):
@@ -284,11 +284,11 @@ class Cluster(Topology):
             for first, last, *owners in ranges:
                 if first <= self.slot <= last:
                     return [_node(owner, place) for owner in owners]
-            troubles.append(exceptions.ConnectionError(f"nobody serves slot {self.slot}"))
+            troubles.append(exceptions.ConnectionError(f"no node serves slot {self.slot}"))
         raise _worst(troubles, "no node of the cluster answers")
 
     def _remember(self, seen: list[Place]) -> None:
-        """Keep whom to ask next time, without those who have left the cluster."""
+        """Keep the known nodes for the next look-up, without those that have left the cluster."""
         kept = [node for node in self._nodes if node in seen or node in self.seeds]
         self._nodes = deque(dict.fromkeys([*kept, *seen]))
 
@@ -299,14 +299,14 @@ def _number(number: int, what: str) -> str:
 
 def _nobody_takes_over(detail: str) -> Finding:
     return Finding(
-        "warning", "topology", f"{detail}: nobody can take over", "Give the primary a replica."
+        "warning", "topology", f"{detail}: no replica can take over", "Give the primary a replica."
     )
 
 
 async def _check_role(connection: Connection, place: Place) -> None:
     """Raise unless the server itself says that it is a primary.
 
-    HELLO tells it to every user; ROLE and INFO are rights that not everybody gives.
+    HELLO works for every user; ROLE and INFO need rights that the user may lack.
     """
     reply = await _reply(connection, "HELLO")
     facts = dict(zip(reply[::2], reply[1::2], strict=True))
@@ -320,9 +320,9 @@ async def _reply(connection: Connection, *words: str) -> Any:
 
 
 def _parts(url: str) -> SplitResult:
-    """Split a URL whose place is a list with commas, and may begin with a log-in.
+    """Split a URL with a comma-separated list of hosts, perhaps after a log-in.
 
-    From Python 3.14 on `urlsplit` refuses several hosts if one is in brackets.
+    From Python 3.14 on `urlsplit` rejects several hosts if one is in brackets.
     """
     scheme, _, rest = url.partition("://")
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
@@ -338,7 +338,7 @@ def _place(text: str, default_port: int) -> Place:
 
 
 def _node(node: list[Any], node_asked: Place) -> Place:
-    """Return where a node of CLUSTER SLOTS is; one without a host is at the host that was asked."""
+    """Return the place of a node in CLUSTER SLOTS; without a host, on the host that answered."""
     host = (node[0] or b"").decode()
     return Place(node_asked.host if host in ("", "?") else host, int(node[1]))
 
@@ -365,7 +365,7 @@ def _of_node(place: Place, error: exceptions.RedisError) -> exceptions.RedisErro
 
 
 def _worst(troubles: list[exceptions.RedisError], summary: str) -> exceptions.RedisError:
-    """Return what only a person can put right, or else that nobody could be asked."""
+    """Return an error of configuration if there is one, else that no sentinel or node answers."""
     for trouble in troubles:
         if isinstance(trouble, Misled) or missing_rights(trouble):
             return trouble

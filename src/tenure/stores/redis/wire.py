@@ -1,9 +1,8 @@
-"""One connection, stripped to what the store needs: bytes out, replies in, and its end.
+"""One connection, reduced to what the store needs: bytes out, replies in, and its end.
 
-redis-py makes the connection, so that its ways of TLS, Unix sockets and log-in work. Then this
-module takes the transport out of its hands: a reply goes from the socket through hiredis to
-whoever waits for it, without the streams, locks, timers and tasks that redis-py spends on each
-command.
+redis-py opens the connection, with its support for TLS, Unix sockets and log-in. Then this module
+takes over the transport: a reply goes from the socket through hiredis to its caller, without the
+streams, locks, timers and tasks that redis-py needs for each command.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ Word: TypeAlias = str | bytes | int
 
 
 def text(name: bytes) -> str:
-    """Return a stored name to show; escaped where it is not UTF-8."""
+    """Return a stored name for messages; bytes that are not UTF-8 are escaped."""
     return name.decode(errors="backslashreplace")
 
 
-# The stub knows commands of a single word only.
+# redis-py's type stub allows one word only.
 pack: Callable[[tuple[Word, ...]], bytes] = cast("Any", hiredis.pack_command)
-"""Return a command as it is sent."""
+"""Return the bytes of a command."""
 
 Received: TypeAlias = Callable[[list[Any]], None]
 Lost: TypeAlias = Callable[["Wire", Exception], None]
@@ -38,10 +37,10 @@ _INCOMPLETE = object()
 
 
 class Wire(asyncio.Protocol):
-    """A connection that is logged in, which it takes over from the stream that opened it.
+    """A logged-in connection, taken over from the stream that opened it.
 
-    `received` gets the replies of each packet, in order; errors among them are ResponseError
-    objects. `lost` is called once after the connection has ended, whoever ended it.
+    `received` gets the replies of each packet in order; errors among them are ResponseError
+    objects. `lost` is called once after the connection has ended, from either side.
     """
 
     def __init__(self, stream: asyncio.StreamWriter, received: Received, lost: Lost) -> None:
@@ -54,7 +53,7 @@ class Wire(asyncio.Protocol):
         )
         self._reason: Exception | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # A stream that is no longer referred to closes its transport.
+        # A reference to the stream, which closes its transport when it is collected.
         self._stream = stream
         stream.transport.set_protocol(self)
         self.write = stream.transport.write
@@ -66,12 +65,12 @@ class Wire(asyncio.Protocol):
             self._stream.transport.abort()
 
     def cut(self) -> None:
-        """End the connection of an event loop that is closed; nobody is told."""
+        """End the connection of an event loop that is closed, without calling `lost`."""
         close_socket(self._stream.transport)
 
     def data_received(self, data: bytes) -> None:
         if self._reason is not None:
-            return  # given up already, though a TLS transport may still have had this
+            return  # dropped already, although a TLS transport may still deliver this
         replies: list[Any] = []
         try:
             self._parser.feed(data)

@@ -1,8 +1,8 @@
-"""Copying the write-ahead log into the file: when, and what is said if it cannot be done.
+"""Decides when to copy the write-ahead log into the file, and reports failures to do so.
 
-A full disk makes it fail, and a transaction that somebody keeps open for reading keeps the log from
-being started afresh, so that it grows with every write. Both are told once, and again when they are
-over. Only the writer's thread comes here.
+A full disk makes the copy fail. A transaction that stays open for reading prevents a restart of the
+log, which then grows with every write. Each is logged once, and again when it is over. Only the
+writer's thread uses this module.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["Checkpoints", "Trouble"]
 
 log = logging.getLogger("tenure")
 
-# After a copy that failed or was held up, the next one comes this much later, not with each commit.
+# The pause after a copy that failed or was blocked: not with every commit.
 _AGAIN = 1.0
 
-# A reader that takes longer is told: no query of Tenure does.
+# A reader that takes longer is reported. No query of Tenure does.
 _SLOW_READER = 30.0
 
 
 class Trouble:
-    """Something that goes on failing beside the calls: it is told once, and when it is over."""
+    """A lasting failure in the background, logged once, and again when it is over."""
 
     def __init__(self, path: Path, what: str) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class Trouble:
 
 
 class Checkpoints:
-    """When one open store copies the log."""
+    """The copies of the log by one open store."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -56,18 +56,18 @@ class Checkpoints:
         self._is_reader_told = False
 
     def is_due(self, db: Database) -> bool:
-        """Return whether to copy now: when so much has been written, or it is time to try again."""
+        """Return whether to copy now: much was written, or it is time to try again."""
         has_come = self._clock.boot() >= self._again_at
         if self._trouble.is_told:
             return has_come
         return db.log_is_long() or (self._held_since is not None and has_come)
 
     def run(self, db: Database) -> Exception | None:
-        """Copy; return what went wrong, which is told already."""
+        """Copy the log. Returns the error, which is logged already."""
         now = self._clock.boot()
         try:
             is_whole = db.copy_log()
-        except Exception as error:  # noqa: BLE001 - nobody waits for it: it can only be told
+        except Exception as error:  # noqa: BLE001 - no caller waits for it, so it is logged
             self._again_at = now + _AGAIN
             self._trouble.tell(
                 f"the log of {self._path} cannot be copied into the file, and grows with every "

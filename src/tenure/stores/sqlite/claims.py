@@ -1,4 +1,4 @@
-"""Claims in SQLite: which jobs a replica starts, and what the number of a claim means."""
+"""Claims in SQLite: which jobs a replica starts, and how a repeated claim is recognised."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from tenure.stores.sqlite.tables import JOB, LIVE, REPLICA
 
 __all__ = ["Claim", "EmptyClaims", "claim", "start", "starting_replica"]
 
-# The queues that are served, in their order, and for each one its priorities. A CROSS JOIN is more
-# than a join: SQLite nests the tables in the order in which they are written, and so the rows come
-# in the order of the outer ones.
+# The served queues in their order, and the priorities of each. SQLite nests the tables of a CROSS
+# JOIN in the order in which they are written, so the rows come in the order of the outer tables.
 _LANES = """
     json_each(:queues) AS q
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
@@ -26,8 +25,8 @@ _NOT_PAUSED = """
                   AND (until IS NULL OR typeof(until) = 'integer' AND until > :wall))
 """
 
-# When the first of the jobs is due that wait for their time. Each queue and each priority is a
-# look-up of its own, by tenure_live_ready.
+# When the first delayed job is due. Each queue and each priority is a separate look-up, by
+# tenure_live_ready.
 NEXT_DUE = f"""
     SELECT min((SELECT due
                 FROM tenure_live INDEXED BY tenure_live_ready
@@ -48,8 +47,8 @@ CLAIMING_REPLICA = f"""
       AND {REPLICA.of("tenure_replica")}
 """  # noqa: S608 - put together from constants
 
-# Those whose time has come wait for their turn, among the others of their queue: the first ones in
-# the order in which they are served, see DUE. By tenure_live_ready, and then by number.
+# Delayed jobs whose time has come join the other jobs of their queue, in the order in which they
+# are served; see DUE. By tenure_live_ready, and then by number.
 END_PAUSES = f"""
     UPDATE OR IGNORE tenure_live
     SET since = NULL
@@ -63,8 +62,8 @@ END_PAUSES = f"""
                      LIMIT :limit)
 """  # noqa: S608 - put together from constants
 
-# The jobs that wait for their turn, in the order in which they are served. Each queue and priority
-# is a look-up of its own by tenure_live_ready.
+# The due jobs in the order in which they are served. Each queue and priority is a separate look-up
+# by tenure_live_ready.
 DUE = f"""
     SELECT l.number, l.id, {LIVE.of("l")} AND {JOB.of("j")}
     FROM {_LANES}
@@ -99,7 +98,7 @@ STARTED = f"""
     WHERE l.number = n.value AND j.number = l.number AND r.number = l.holder
 """  # noqa: S608 - put together from constants
 
-# What a claim got and still runs, by tenure_live_held.
+# The jobs of a claim that still run, by tenure_live_held.
 CLAIMED = """
     SELECT number
     FROM tenure_live INDEXED BY tenure_live_held
@@ -107,20 +106,20 @@ CLAIMED = """
     ORDER BY id
 """
 
-# Replicas whose last empty claim a store object remembers: a worker has one at a time.
+# How many replicas a store object remembers an empty claim of. A worker has one replica at a time.
 _REMEMBERED = 100
 
 
 class EmptyClaims(dict[str, int]):
-    """The numbers of the last claims that got nothing, by replica.
+    """The numbers of the last empty claims, by replica.
 
-    They are not in the file: idle workers would write to the disk at each of their looks. All
-    claims of a replica go through one store object, so a repeat after a lost reply finds its
-    number here. If the process has ended, no repeat comes.
+    They are not in the file, because idle workers would write to the disk at every poll. All claims
+    of a replica go through one store object, so a repeat after a lost reply finds its number here.
+    If the process has ended, no repeat comes.
     """
 
     def remember(self, replica: str, claim_no: int) -> None:
-        """Note that this claim got nothing. Older ones of the replica get nothing either."""
+        """Record that this claim was empty. Older ones of the replica get nothing either."""
         self.pop(replica, None)
         self[replica] = claim_no
         if len(self) > _REMEMBERED:
@@ -128,20 +127,20 @@ class EmptyClaims(dict[str, int]):
 
 
 class Claim(NamedTuple):
-    """What a replica asks for."""
+    """The arguments of a claim."""
 
     replica: str
     number: int
     queues: str
-    """In the order in which they are served, as JSON."""
+    """The queues in the order in which they are served, as JSON."""
     limit: int
 
 
 def starting_replica(tx: Transaction, replica: str, queues: str = "[]") -> Row | None:
-    """Return what it takes to start jobs on a replica; None if it is not known, or dead.
+    """Return what a claim needs to know of a replica; None if it is unknown or dead.
 
-    That is its number, that of its last claim, whether it has not expired, and when the first of
-    the delayed jobs in the queues is due.
+    That is its number, the number of its last claim, whether it is alive, and when the first
+    delayed job in the queues is due.
     """
     return tx.row(CLAIMING_REPLICA, replica=replica, queues=queues)
 
@@ -149,8 +148,8 @@ def starting_replica(tx: Transaction, replica: str, queues: str = "[]") -> Row |
 def claim(tx: Transaction, empty: EmptyClaims, request: Claim) -> Claimed | None:
     """Start due jobs. A claim that gets nothing writes nothing.
 
-    In a transaction that only reads, it finds out whether there may be anything to start. If so,
-    `tx.lasting` has it run again with the write lock, and this answer is not used.
+    In a transaction that only reads, it finds out whether there may be jobs to start. If so,
+    `tx.lasting` makes the writer run it again with the write lock, and this answer is dropped.
     """
     record = starting_replica(tx, request.replica, request.queues)
     if record is None:
@@ -162,7 +161,7 @@ def claim(tx: Transaction, empty: EmptyClaims, request: Claim) -> Claimed | None
         return Claimed(as_records(tx, tx.rows(STARTED, numbers=as_json(numbers))))
     if request.number < last or not lives:
         return Claimed([])
-    # One in the present millisecond may be due a little earlier.
+    # A job of the current millisecond may be due slightly earlier.
     has_come = later is not None and later // 1000 <= tx.wall // 1000
     if tx.is_reading and (has_come or tx.rows(DUE, queues=request.queues, limit=1)):
         tx.lasting = True
@@ -182,10 +181,10 @@ def claim(tx: Transaction, empty: EmptyClaims, request: Claim) -> Claimed | None
 
 
 def _started(tx: Transaction, request: Claim, holder: int) -> list[JobRecord]:
-    """Start the jobs that are due, and return them as they are then.
+    """Start due jobs, and return their new records.
 
-    One that cannot be read is set aside. It would stay the first in its queue for ever, or seem to
-    run on this replica as long as that lives.
+    An unreadable job is set aside. Otherwise it would stay first in its queue, or seem to run on
+    this replica as long as that lives.
     """
     jobs: list[JobRecord] = []
     while rows := tx.rows(DUE, queues=request.queues, limit=request.limit - len(jobs)):

@@ -1,4 +1,4 @@
-"""The store object's tie to its file."""
+"""The connection of a store object to its file: opening, closing, wake-ups, running work."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("tenure")
 
-# Seconds between two looks at the traces of another machine.
+# Seconds between two checks of the traces of another machine.
 _LOOK_AGAIN = 0.5
 
 
 class Connection:
-    """What the parts of an SQLite store share."""
+    """The connection that the parts of an SQLite store share."""
 
     traits = Traits(grade=Grade.A, scope="host", push=False, transactional=True)
 
@@ -65,17 +65,17 @@ class Connection:
             await writer.stop()
             raise
         except BaseException:
-            writer.end()  # cancelled: no time to wait for it
+            writer.end()  # cancelled: do not wait for it
             raise
         self._writer = writer
-        if migrate != "skip":  # a clone's original has said so
+        if migrate != "skip":  # the original of a clone has logged it
             log.info("the store is %s (SQLite %s).", self.path, sqlite3.sqlite_version)
 
     async def _be_admitted(self, writer: Writer) -> None:
-        """Return when no other machine uses the file; raise ConfigError if one does.
+        """Return once no other machine uses the file. Raises ConfigError if one does.
 
-        It waits while that is in doubt, which is rare: the wall clock was wrong when the machine
-        was started, or the file has just been copied from a machine at work.
+        It waits while that is unclear, which is rare: the wall clock was wrong when the machine
+        was started, or the file has just been copied from an active machine.
         """
         has_warned = False
         while True:
@@ -97,7 +97,7 @@ class Connection:
             await writer.stop()
 
     def abandon(self) -> None:
-        """Close without the event loop, which is closed: the thread ends, and the file with it."""
+        """Close without the event loop, which is closed: end the thread, which closes the file."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.end()
@@ -114,13 +114,14 @@ class Connection:
         async with self._watchers.watch(*topics) as armed:
             with writer.watched():
                 try:
-                    # The writer looks before it answers, so it knows what had been rung until now.
+                    # The writer reads the bells before it answers, so it knows those rung until
+                    # now.
                     await writer.run(_nothing, Mode.READ)
                 except StoreError as error:
                     if writer.forked:
                         raise
                     self._watchers.warn_no_wake_ups(error)
-                # The caller tries once more after this, which covers all that came before.
+                # The caller repeats its call after this, which covers all earlier changes.
                 armed.event.clear()
                 yield armed
 
@@ -129,7 +130,7 @@ class Connection:
         return await self._opened.run(work, mode)
 
     async def run_brief(self, work: Work[T]) -> T:
-        """Do the same for work that takes some dozen microseconds and need not reach the disk."""
+        """Do the same for work that takes microseconds and need not reach the disk."""
         return await self._opened.run_brief(work)
 
     @property
@@ -149,12 +150,12 @@ class Part:
 
 
 def _pong(tx: Transaction) -> Pong:
-    # If somebody has removed the incarnation, '' is another one as well.
+    # If the id of the data was removed by hand, '' differs from it as well.
     row = tx.row(READ_INCARNATION)
     return Pong(tx.wall, "" if row is None else str(row[0]))
 
 
 def _nothing(transaction: Transaction) -> bool:
-    """Do no work: it is answered once the file is open, and has been looked at."""
+    """Do nothing. The answer comes once the file is open and checked."""
     del transaction
     return False

@@ -19,45 +19,45 @@ from tenure.stores.sqlite.statements import Row, fetch
 
 __all__ = ["Database", "Mode"]
 
-# How long a transaction waits for the write lock. Ours last well under a millisecond, so this is
-# for programs that keep a transaction open in the same file.
+# How long a transaction waits for the write lock. Tenure's transactions take well under a
+# millisecond, so this is for programs that keep a transaction open in the same file.
 BUSY_TIMEOUT = 5.0
 
-# SQLite itself soon looks for a busy write lock only every 100 ms, and loses against a process
-# that takes it again within a millisecond: a beat beside bulk inserts took up to 5 s. So the first
-# half second is ours: with these looks it took 0.3 s. Each look costs some microseconds.
+# SQLite's own busy handler soon polls a busy write lock only every 100 ms, and loses against a
+# process that takes it again within a millisecond: measured, a beat beside bulk inserts took up to
+# 5 s. Polling this often in the first half second brought that to 0.3 s. Each poll costs
+# microseconds.
 LOOKS = 250
 _LOOK_EVERY = 0.002
 
-# How much of that an attempt to open the file may take.
+# The part of that time that one attempt to open the file may take.
 _ATTEMPT = 0.1
 
-# Below 1000 pages of 4 KiB, from where on connections of the user's own copy the log after their
-# commits, and without the care that `copy_log` takes. Copying so much takes 7 ms here, or 20 µs per
-# pair of acquire and release; four times the size would halve that and double the stall.
+# Below 1000 pages of 4 KiB, at which other connections copy the log after their commits without
+# the lock of `copy_log`. Measured: this much takes 7 ms to copy, or 20 µs per pair of acquire and
+# release. Four times the size would halve that cost and double the stall.
 WAL_LIMIT = 3_600_000
 
 _PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 0",
     "PRAGMA journal_size_limit = 0",
-    # For the pages that the jobs in hand are on; SQLite's own choice is a tenth of this. Taken only
-    # as far as it is used.
+    # For the pages of current jobs. SQLite's default is a tenth. Memory is used only as needed.
     "PRAGMA cache_size = -20000",
-    # On macOS nothing less reaches the disk; elsewhere it means nothing.
+    # On macOS only this reaches the disk; other systems ignore it.
     "PRAGMA fullfsync = ON",
-    # The file may come from elsewhere; nothing in its schema may call functions with effects.
+    # The file may be untrusted: its schema must not call functions with side effects.
     "PRAGMA trusted_schema = OFF",
 )
 
 
 class Mode(IntEnum):
-    """What a transaction is for. In a batch the largest decides."""
+    """How durable a transaction must be. In a batch the largest value counts."""
 
     READ = 0
     WRITE = 1
-    """Survives the end of the process, not that of power: right for leases, which end with it."""
+    """Survives a crash of the process, not a power loss: enough for leases, which end with it."""
     DURABLE = 2
-    """On the disk before anybody sees it."""
+    """On the disk before the call answers."""
 
 
 class Database:
@@ -65,7 +65,7 @@ class Database:
 
     def __init__(self, path: Path, migrate: Migrate, *, was_there: bool) -> None:
         self._path = path
-        self._file = str(path)  # a look at a Path takes longer
+        self._file = str(path)  # a str, because stat of a Path takes longer
         self._wal = f"{path}-wal"
         self._copy_at = WAL_LIMIT
         self._copier: sqlite3.Connection | None = None
@@ -79,15 +79,15 @@ class Database:
         except BaseException:
             files.closed(self._identity)
             raise
-        # As long as any connection is open, SQLite neither removes the log nor makes another one.
+        # While a connection is open, SQLite neither removes the log nor creates another one.
         self._log = files.identity(self._wal)
         self.execute = self._db.execute
 
     def close(self) -> None:
         """Close the file.
 
-        The last connection of all processes also empties the log into the file; it does so under
-        a lock on the whole file, so the race described at `copy_log` cannot happen there.
+        The last connection of all processes also copies the log into the file. It holds a lock on
+        the whole file, so the race described at `copy_log` cannot happen.
         """
         if self._copier is not None:
             self._copier.close()
@@ -95,21 +95,21 @@ class Database:
         files.closed(self._identity)
 
     def moved(self) -> bool:
-        """Return whether the path leads to another file now, or to none; or that of its log.
+        """Return whether the path, or that of its log, leads to another file now, or to none.
 
-        Processes that keep an old, deleted file open would not see those that open the new one.
+        Processes with the old, deleted file open would not see those that open the new one.
         """
         if files.identity(self._file) != self._identity:
             return True
         log = files.identity(self._wal)
-        if self._log is None:  # it is made by the first transaction
+        if self._log is None:  # the first transaction creates it
             self._log = log
         return log != self._log
 
     def refuse_torn(self) -> None:
-        """Raise StoreError if a file and a log stand side by side that do not belong together.
+        """Raise StoreError if the file and the log beside it do not belong together.
 
-        SQLite cannot tell. It would write the changes in the log into the file.
+        SQLite does not detect that, and would copy the log into the file.
         """
         file, log = files.identity(self._file), files.identity(self._wal)
         advice = f"Stop all programs that use it, remove {self._wal} and -shm, and start them again"
@@ -125,18 +125,18 @@ class Database:
             raise StoreError(f"{msg}still beside it. {advice}.")
 
     def begin(self, mode: Mode, *, patient: bool = True) -> None:
-        """Start a transaction. One that writes has the write lock from here on.
+        """Start a transaction. A writing one has the write lock from its start.
 
-        Who is not `patient` fails at once if another process has the lock. A transaction that
-        read first and then wanted to write would fail at once, whatever the timeout, if another
-        process had written in between.
+        If it is not `patient`, it fails at once if another process has the lock. A transaction that
+        read first and then wrote would fail whatever the time-out, if another process had written
+        in between.
         """
         if mode is Mode.READ:
             self._set_patience(patient=patient)
             self.execute("BEGIN")
             return
         if mode is not self._synchronous:
-            # Outside of a transaction only; both statements together take 4 µs.
+            # Possible only outside a transaction; both statements together take 4 µs.
             level = "FULL" if mode is Mode.DURABLE else "NORMAL"
             self.execute(f"PRAGMA synchronous = {level}")
             self._synchronous = mode
@@ -145,7 +145,7 @@ class Database:
             self.execute("BEGIN IMMEDIATE")
 
     def _took_write_lock(self) -> bool:
-        """Look for the write lock often, for a while; return whether this one has it now."""
+        """Poll the write lock often for a while. Returns whether it was acquired."""
         self._set_patience(patient=False)
         for _ in range(LOOKS):
             try:
@@ -172,26 +172,26 @@ class Database:
         self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo what was not committed; a no-op after errors that made SQLite undo it itself."""
+        """Roll back. Does nothing after errors for which SQLite has rolled back itself."""
         if self._db.in_transaction:
             with suppress(sqlite3.Error):
                 self.execute("ROLLBACK")
 
     @property
     def changes(self) -> int:
-        """How many rows this connection has changed, also those that were undone later."""
+        """How many rows this connection has changed, rolled back ones included."""
         return self._db.total_changes
 
     def data_version(self) -> int:
-        """Return a number that changes when others have committed, not when this connection has."""
+        """Return a number that changes when other connections commit, not when this one does."""
         version: int = self.execute("PRAGMA data_version").fetchone()[0]
         return version
 
     def log_is_long(self) -> bool:
         """Return whether the write-ahead log has grown past its limit since it was last copied.
 
-        After a copy the next writer starts the log afresh, and `journal_size_limit` makes it cut
-        the file, so the size is what has piled up.
+        After a copy the next writer restarts the log, and `journal_size_limit` truncates the file,
+        so its size is what was written since.
         """
         size = self.log_size
         self._copy_at = min(self._copy_at, size + WAL_LIMIT)
@@ -199,23 +199,23 @@ class Database:
 
     @property
     def log_size(self) -> int:
-        """How many bytes the write-ahead log has."""
+        """The size of the write-ahead log in bytes."""
         try:
             return os.stat(self._wal).st_size  # noqa: PTH116 - Path.stat takes three times as long
         except FileNotFoundError:
             return 0
 
     def copy_log(self) -> bool | None:
-        """Copy the write-ahead log into the file; return whether all of it could be copied.
+        """Copy the write-ahead log into the file. Returns whether all of it could be copied.
 
-        Not if a transaction that reads needs the file as it is. None: it was not tried, because
-        another process had the write lock or copied itself.
+        False if a reading transaction needs the old pages. None: not tried, because another process
+        had the write lock or was copying.
 
-        SQLite before 3.51.3 can damage a database when a writer starts a fully copied log afresh
-        at the very moment another connection begins to copy it. So this one connection keeps the
-        write lock, under which nobody can start the log afresh, while a second one copies.
-        Automatic copying is off for both. PASSIVE, since the other modes make all writers wait
-        for readers, of which there may be slow ones in the user's own database.
+        SQLite before 3.51.3 can damage a database when a writer restarts a fully copied log at the
+        moment another connection begins to copy it. So this connection holds the write lock, under
+        which no writer can restart the log, while a second connection copies. Automatic copying is
+        off for both. The mode is PASSIVE, because the others make all writers wait for readers,
+        which may be slow in the user's own database.
         """
         self._copy_at = self.log_size + WAL_LIMIT
         if self._copier is None:
@@ -251,9 +251,8 @@ def _connected(path: Path, timeout: float = BUSY_TIMEOUT) -> sqlite3.Connection:
 def _opened(path: Path, migrate: Migrate) -> sqlite3.Connection:
     """Return a connection in write-ahead mode to a file of the newest format.
 
-    Switching to write-ahead mode needs the file for itself and fails at once, whatever the
-    timeout, while other processes do the same. So each attempt waits for locks only shortly, and
-    there are several.
+    Switching to write-ahead mode needs exclusive access and fails at once, whatever the time-out,
+    while other processes do the same. So each of several attempts waits for locks only briefly.
     """
     for _ in range(round(BUSY_TIMEOUT / _ATTEMPT) - 1):
         try:
@@ -281,7 +280,7 @@ def _make_ready(db: sqlite3.Connection, path: Path, migrate: Migrate) -> None:
     if migrate == "check":
         bring_up_to_date(db, migrate, where)
     if _setting(db, "PRAGMA encoding") != "UTF-8":
-        # In UTF-16 SQLite does not order text by code points.
+        # In UTF-16, SQLite does not order text by code points.
         msg = f"{where} keeps text in UTF-16. Tenure needs a file of its own, in UTF-8."
         raise ConfigError(msg)
     if (

@@ -1,4 +1,4 @@
-"""What is to be known about an SQLite file: the library, the file, the disk under it."""
+"""Examines an SQLite store: the library, the file, and the disk or mount below it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _OVERLAYS = frozenset({"aufs", "fuse.fuse-overlayfs", "overlay"})
 
 _FIXED_IN = (3, 51, 3)
 _ROOM_NEEDED = 100 * 1024 * 1024
-# Seconds to wait for a program that has the file to itself.
+# Seconds to wait for a program with exclusive access to the file.
 _PATIENCE = 2.0
 
 
 def examine(path: Path, url: str, namespace: str, clock: Clock, grade: Grade) -> list[Finding]:
-    """Look at the place, and change nothing."""
+    """Return findings about the file, without changing anything."""
     findings = [
         Finding("ok", "store", f"{path}, namespace {namespace}"),
         _library(sqlite3.sqlite_version_info),
@@ -75,14 +75,14 @@ def _library(version: tuple[int, ...]) -> Finding:
 
 
 def _contents(path: Path, now: Now) -> Iterator[Finding]:
-    """Look into the file with a connection of its own; SQLite itself keeps such looks harmless."""
+    """Read the file through a separate connection, which SQLite keeps harmless."""
     try:
         files.provide(path, create=False)
     except TenureError as error:
         yield _unusable(path, str(error))
         return
     try:
-        # Not read-only: such a connection could not remove the files beside it when it closes.
+        # Not read-only: such a connection could not remove the -wal and -shm files when it closes.
         with closing(
             sqlite3.connect(f"{path.as_uri()}?mode=rw", timeout=_PATIENCE, uri=True)
         ) as db:
@@ -131,7 +131,7 @@ def _unusable(path: Path, reason: str) -> Finding:
             "Run 'tenure migrate', or let an app create it. If there should be one: is this the "
             "right path? A relative one starts at the working directory.",
         )
-    # Tenure's errors first say what happened, and then what to do.
+    # Tenure's errors say first what happened, and then what to do.
     detail, _, advice = reason.partition(". ")
     return Finding("error", "file", detail, advice or "Check the file and the disk it is on.")
 

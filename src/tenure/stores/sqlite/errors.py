@@ -1,4 +1,4 @@
-"""What SQLite raises, in Tenure's words and with advice."""
+"""Translates SQLite's errors into Tenure's exceptions, with advice."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _ADVICE: dict[int, tuple[type[TenureError], str]] = {
 
 
 def explained(error: Exception, path: Path, *, opening: bool = True) -> TenureError:
-    """Return the exception a caller gets for `error`; a new one each time, as callers differ.
+    """Return a new exception for an error of SQLite.
 
-    What only configuration can mend is a ConfigError while opening. Later it is a StoreError,
-    because then whoever keeps calling must be able to go on.
+    A problem that needs configuration is a ConfigError while the store opens. Later it is a
+    StoreError, because callers that retry must be able to continue once it is fixed.
     """
     if isinstance(error, TenureError):
         kind, arguments, cause = type(error), error.args, error.__cause__
@@ -62,7 +62,7 @@ def explained(error: Exception, path: Path, *, opening: bool = True) -> TenureEr
         kind, advice = _ADVICE.get(_code(error), (StoreError, "refused the call"))
         arguments, cause = (f"the SQLite file {path} {advice} ({error}).",), error
     if not opening and issubclass(kind, ConfigError):
-        # A file or folder that has gone may come back, as after a disk was mounted again.
+        # A missing file or folder may come back, for example after a remount.
         kind = StoreError if path.is_file() else StoreUnavailable
     explanation = kind(*arguments)
     explanation.__cause__ = cause
@@ -70,15 +70,15 @@ def explained(error: Exception, path: Path, *, opening: bool = True) -> TenureEr
 
 
 def is_busy(error: Exception) -> bool:
-    """Return whether somebody else merely has the lock."""
+    """Return whether another connection has the lock."""
     return _code(error) in _BUSY
 
 
 def is_of_file(error: Exception) -> bool:
-    """Return whether the file or the disk is in trouble, rather than one statement's values."""
+    """Return whether the error concerns the file or the disk, not the values of a statement."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 def _code(error: Exception) -> int:
-    # The low byte is the kind of error; the rest says where in SQLite it came up.
+    # The low byte is the kind of error; the rest says where in SQLite it occurred.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

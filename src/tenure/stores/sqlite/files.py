@@ -1,7 +1,7 @@
 """The database file as the operating system sees it.
 
-POSIX takes away all locks of a process on a file as soon as the process closes *any* descriptor
-of that file, SQLite's locks included. So nothing here ever opens a file that may be in use.
+POSIX drops all locks of a process on a file when the process closes *any* descriptor of that file,
+SQLite's locks included. So this module never opens a file that may be in use.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 Identity: TypeAlias = tuple[int, int]
-"""Device and inode: what stays the same however the file is called."""
+"""Device and inode, which identify a file under any name."""
 
 
 NETWORK_OPTION = "network_folder=allow"
-"""At the end of a URL, after a question mark: use the file although it is on a network folder."""
+"""The option in a URL, after a question mark, that allows a file on a network folder."""
 
 
 class _Process:
-    """What this process has open, and what its parent had open when it was forked."""
+    """The files that this process has open, and that its parent had open when it forked."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -45,7 +45,7 @@ class _Process:
         self.inherited: set[Identity] = set()
 
     def forked(self) -> None:
-        self.lock = threading.Lock()  # another thread may have held it when the fork happened
+        self.lock = threading.Lock()  # another thread may have held the lock at the fork
         self.inherited |= {file for file, count in self.open.items() if count > 0}
         self.open.clear()
 
@@ -56,7 +56,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def locate(url: str) -> Path:
-    """Return the absolute path in an sqlite URL; raise ConfigError if there is none."""
+    """Return the absolute path in an sqlite URL. Raises ConfigError if it has none."""
     name, mark, option = url.removeprefix("sqlite://").partition("?")
     if name in ("", "/") or ":memory:" in name:
         msg = (
@@ -76,19 +76,19 @@ def locate(url: str) -> Path:
     path = Path(name[1:])
     try:
         _refuse_foreign_link(path)
-        # Links are followed once, here: a later change of directory or link must not lead this
+        # Links are resolved once, here: a later change of directory or link must not lead this
         # store or its clones to another file.
         return path.resolve()
-    except (OSError, RuntimeError) as error:  # a name too long, links in a circle
+    except (OSError, RuntimeError) as error:  # the name is too long, or links form a circle
         msg = f"the path in {url[:200]!r} leads nowhere: {error.__class__.__name__}. Use another."
         raise ConfigError(msg) from error
 
 
 def _refuse_foreign_link(path: Path) -> None:
-    """Raise ConfigError for a link in a folder such as /tmp that is not its user's own.
+    """Raise ConfigError for a link of another user in a shared folder such as /tmp.
 
-    Whoever may make files there could have us write to another file of ours. The kernel of Linux
-    refuses to follow such links, too, but we follow them ourselves.
+    Its owner could redirect writes to another file of this user. The Linux kernel refuses to follow
+    such links as well, but this module resolves links itself.
     """
     if os.name != "posix" or not path.is_symlink():
         return
@@ -100,7 +100,7 @@ def _refuse_foreign_link(path: Path) -> None:
 
 
 def allows_network(url: str) -> bool:
-    """Return whether the URL says that the file may be on a network folder."""
+    """Return whether the URL allows a file on a network folder."""
     return url.endswith(f"?{NETWORK_OPTION}")
 
 
@@ -118,10 +118,10 @@ def refuse_network(url: str, path: Path) -> None:
 
 
 def provide(path: Path, *, create: bool, was_there: bool = False) -> None:
-    """See to it that there is a file SQLite can open; raise ConfigError with advice if not.
+    """Make sure that SQLite can open the file; create it if needed. Raises ConfigError with advice.
 
-    A file that `was_there`, open in this process, is not made anew: it may be on a disk that is
-    not mounted at the moment, and a new file in its place would be an empty store.
+    A file that `was_there`, open in this process, is not created again: its disk may be unmounted
+    at the moment, and a new file in its place would be an empty store.
     """
     if path.is_dir():
         msg = f"{path} is a folder. Name a file in it, such as sqlite:///{path / 'tenure.db'}."
@@ -157,11 +157,11 @@ def provide(path: Path, *, create: bool, was_there: bool = False) -> None:
 
 
 def _refuse_second_name(path: Path) -> None:
-    """Raise ConfigError for a file that can be reached by another name.
+    """Raise ConfigError for a file that has a second name.
 
     SQLite keeps the -wal and -shm files beside the name by which it opens the database. Programs
-    that use two names have two of each: both hold the same locks, and the jobs of one are lost.
-    Symbolic links do no harm: `locate` follows them, and SQLite does.
+    that use two names have two of each: both grant the same locks, and the jobs of one are lost.
+    Symbolic links are harmless, because `locate` and SQLite resolve them.
     """
     if is_mounted_alone(path):
         msg = (
@@ -181,8 +181,8 @@ def _refuse_second_name(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    # Only its owner may read it; SQLite gives the same mode to the files beside it. The lock is
-    # there because of the closing: see the top of this file.
+    # Readable by its owner only; SQLite gives the same mode to the files beside it. The lock is
+    # needed because this closes a descriptor: see the top of this file.
     with _process.lock:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -197,7 +197,7 @@ def _create(path: Path) -> None:
 
 
 def identity(path: Path | str) -> Identity | None:
-    """Return which file the path leads to now, None if to none."""
+    """Return the file to which the path leads now; None if there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116 - Path.stat takes three times as long
     except OSError:
@@ -206,14 +206,14 @@ def identity(path: Path | str) -> Identity | None:
 
 
 def opened(file: Identity | None) -> None:
-    """Take note that this process has the file open."""
+    """Record that this process has the file open."""
     if file is not None:
         with _process.lock:
             _process.open[file] += 1
 
 
 def closed(file: Identity | None) -> None:
-    """Take note that it is closed again."""
+    """Record that this process has closed the file."""
     if file is not None:
         with _process.lock:
             _process.open[file] -= 1

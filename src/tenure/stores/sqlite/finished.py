@@ -1,4 +1,4 @@
-"""Finished jobs, and others that nobody works on any more: requeued, deleted or pruned."""
+"""Requeues, deletes and prunes finished jobs in SQLite, and removes unreadable ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TO_PRUNE = """
     LIMIT :limit
 """
 
-# What was set aside long ago. By tenure_aside_end.
+# Jobs that were set aside long ago. By tenure_aside_end.
 ASIDE_TO_PRUNE = """
     SELECT number
     FROM tenure_aside
@@ -84,7 +84,7 @@ REMOVE_TAGS = """
                                    WHERE j.number = n.value AND j.tags <> '')
 """
 
-# By number, and then by primary key. Not those that have gone to another job meanwhile.
+# By number, and then by primary key. Leaves keys that belong to another job by now.
 REMOVE_KEYS = """
     DELETE FROM tenure_unique
     WHERE (namespace, key, id) IN (SELECT namespace, unique_key, id
@@ -97,7 +97,7 @@ REMOVE_DONE = REMOVE_LIVE.replace("tenure_live", "tenure_done")
 REMOVE_ASIDE = REMOVE_LIVE.replace("tenure_live", "tenure_aside")
 REMOVE_JOB = REMOVE_LIVE.replace("tenure_live", "tenure_job")
 
-# The row of the job goes last: the others are found by it.
+# The row of the job is deleted last, because the other rows are found through it.
 _PRUNED: Final = (REMOVE_TAGS, REMOVE_DONE, REMOVE_JOB)
 _PRUNED_ASIDE: Final = (REMOVE_TAGS, REMOVE_ASIDE, REMOVE_JOB)
 _DELETED: Final = (
@@ -165,13 +165,13 @@ def delete(tx: Transaction, ids: Sequence[str]) -> list[Deleted | None]:
         left: Deleted = "deleted" if id_ in going else "unfinished"
         answers.append(left if id_ in numbers else None)
         if id_ in going:
-            del numbers[id_]  # named twice, it is gone the second time
+            del numbers[id_]  # an id that is named twice is gone the second time
             del going[id_]
     return answers
 
 
 def prune(tx: Transaction, limit: int) -> tuple[int, bool]:
-    """Remove what is over; return how many finished jobs that were, and whether more may be."""
+    """Remove jobs whose retention is over. Returns their number, and whether more may remain."""
     keys = tx.change(FORGET_FREE_KEYS, limit=limit)
     over = [number for (number,) in tx.rows(TO_PRUNE, limit=limit)]
     _remove(tx, over, _PRUNED)

@@ -1,4 +1,4 @@
-"""Inserting jobs into SQLite, and taking their unique keys."""
+"""Inserts jobs into SQLite, and takes their unique keys."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ __all__ = ["NUMBERS", "insert", "store", "take"]
 
 _NO_KEY = Unique(key="")
 
-# By tenure_job_id, which has all that is asked for. Whether it waits, runs, has finished or was set
-# aside.
+# By tenure_job_id, a covering index. Also for jobs that run, have finished or were set aside.
 NUMBERS = """
     SELECT j.id, j.number
     FROM json_each(:ids) AS i
@@ -23,8 +22,8 @@ NUMBERS = """
     WHERE j.namespace = :namespace AND j.id = i.value
 """
 
-# The end of each table itself. All rows of a job go together, so the first would do, if nobody ever
-# changed a number by hand; one that is out of bounds does not count.
+# The end of each table. The first table would be enough if no number were ever changed by hand. A
+# number that is out of bounds does not count.
 LAST_NUMBER = f"""
     SELECT max(
         coalesce((SELECT max(number) FROM tenure_job WHERE number < {bounds.INSTANT_MAX}), 0),
@@ -66,7 +65,7 @@ TAKE = """
 
 
 def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Store what is new among jobs, and answer for each."""
+    """Store the new jobs, and return an answer for each."""
     stored = {id_ for id_, _ in tx.rows(NUMBERS, ids=as_json([job.id for job in jobs]))}
     new: list[NewJob] = []
     answers: list[Inserted] = []
@@ -87,7 +86,7 @@ def insert(tx: Transaction, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 
 def take(tx: Transaction, id_: str, unique: Unique) -> tuple[str, str] | None:
-    """Take a unique key; if another job has it, return that job's id and digest instead."""
+    """Take a unique key. If another job has it, return that job's id and digest."""
     taken = tx.row(TAKEN, key=unique.key)
     if taken is not None and taken[0] != id_:
         return taken[0], taken[1]
@@ -97,7 +96,7 @@ def take(tx: Transaction, id_: str, unique: Unique) -> tuple[str, str] | None:
 
 
 def store(tx: Transaction, jobs: Sequence[NewJob], *, quietly: bool = False) -> int:
-    """Store jobs; return the number of the first. Unless `quietly`, wake who waits for them."""
+    """Store jobs. Returns the number of the first. Wakes workers, unless `quietly`."""
     namespace, wall, soon = tx.namespace, tx.wall, tx.wall + micros(SOON)
     last: int = tx.rows(LAST_NUMBER)[0][0]
     rows: list[Row] = []

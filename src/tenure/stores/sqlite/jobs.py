@@ -1,4 +1,4 @@
-"""The job part of the SQLite store: which work each call is, and what must be on the disk."""
+"""The job part of the SQLite store: runs the work of each call, with its durability."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tenure.stores.sqlite.statements import Transaction, as_json
 
 __all__ = ["Jobs"]
 
-# So many records at once still count as brief work.
+# Up to this many records count as brief work.
 _FEW = 4
 
 
@@ -87,7 +87,7 @@ class Jobs(Part):
                 return look.at_replica(replica)
             return look.at_all(tx.now if as_of is None else min(tx.now, as_of), micros(grace))
 
-        # A look changes records of replicas only, unless it sets a job aside.
+        # It changes records of replicas only, unless it sets a job aside.
         return await self._run(work)
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
@@ -104,7 +104,7 @@ class Jobs(Part):
         def work(tx: Transaction) -> Claimed | None:
             return claim(tx, self._empty_claims, request)
 
-        # It looks first. If there are jobs to start, the writer runs it again in DURABLE mode.
+        # It reads first. If there are jobs to start, the writer runs it again in DURABLE mode.
         return await self._run(work, Mode.READ)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:

@@ -1,4 +1,4 @@
-"""One lease key: who holds it, who waits for it, and what may change."""
+"""One lease key in SQLite: its leases and waiters, and the rules for granting."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tenure.stores.sqlite.waiters import Claim, Line
 
 __all__ = ["RENEW_LEASE", "Grant", "Key"]
 
-# A fence that cannot be counted up is as good as none: then the clock decides.
+# A damaged fence cannot be incremented, so the clock decides.
 _NEXT = f"""
     fence = iif(typeof(fence) = 'integer' AND fence BETWEEN 0 AND {bounds.INSTANT_MAX},
                 max(fence + 1, excluded.fence), excluded.fence)
 """
 
-# One fence for all keys of the namespace: larger than every earlier one, and never behind the
-# clock. By primary key.
+# The next fence, one sequence for all keys of the namespace: larger than every earlier one, and
+# never behind the clock. By primary key.
 NEXT_FENCE = f"""
     INSERT INTO tenure_space (namespace, fence) VALUES (:namespace, :wall)
     ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
     RETURNING fence
 """  # noqa: S608 - put together from constants
 
-# The same if nothing at all is known of the key, else no row: whoever asks first need not look any
-# further. By primary keys.
+# The same, but no row if the key has any record: the first caller of a key needs no other
+# statement. By primary keys.
 FENCE_IF_BARE = f"""
     INSERT INTO tenure_space (namespace, fence)
     SELECT :namespace, :wall
@@ -41,7 +41,7 @@ FENCE_IF_BARE = f"""
     RETURNING fence
 """  # noqa: S608 - put together from constants
 
-# Any lease of the key; whether it is a lock's or a semaphore's shows how to go on. By primary key.
+# Any lease of the key, to see whether it is a lock or a semaphore. By primary key.
 FIRST_LEASE = f"""
     SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires,
            {LEASE.of("tenure_lease")}
@@ -61,9 +61,8 @@ ADD_LEASE = """
             :granted, :renewed, :expires)
 """
 
-# Only this very lease, and only while it lives. One that seems to be renewed in the future (see
-# CLAMP_LEASES) lives by this test too. A row that breaks a constraint is left alone. By primary
-# key.
+# Only this lease, while it lives. One that seems to be renewed in the future (see CLAMP_LEASES)
+# passes this test too. A row that breaks a constraint is left alone. By primary key.
 RENEW_LEASE = """
     UPDATE OR IGNORE tenure_lease
     SET ttl = :ttl, renewed = :now, expires = :expires
@@ -77,8 +76,8 @@ REMOVE_LEASE = """
     WHERE namespace = :namespace AND key = :key AND holder = :holder
 """
 
-# This very lease of a lock, while it lives: nobody else can have one beside it. It says whether
-# anybody waits. By primary keys.
+# This lease of a lock, while it lives; there can be no other. Returns whether there are waiters.
+# By primary keys.
 RELEASE_LOCK = """
     DELETE FROM tenure_lease
     WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
@@ -114,11 +113,11 @@ class Grant(Struct):
 
 
 class Key:
-    """A key as it stands at the transaction's instant: what has ended is gone.
+    """A key at the transaction's instant, without ended leases.
 
     With limit 1 there is at most one lease, `sole`. With larger limits the leases stay in the
-    table, and only their `count` is known here. Both kinds never meet: whoever is admitted makes it
-    at most as many leases as the smallest limit among them.
+    table, and only their `count` is loaded. The two kinds never mix: there are at most as many
+    leases as the smallest limit among them.
     """
 
     def __init__(self, tx: Transaction, name: str) -> None:
@@ -132,8 +131,7 @@ class Key:
     def load(cls, tx: Transaction, name: str) -> Key:
         """Read the key and remove what has ended.
 
-        Raises StoreError if its lease cannot be read: somebody may hold it, for how long is not
-        known.
+        Raises StoreError if its lease cannot be read: it may be held for an unknown time.
         """
         key = cls(tx, name)
         first = key._read(FIRST_LEASE)
@@ -146,18 +144,18 @@ class Key:
 
     @classmethod
     def grant_if_bare(cls, tx: Transaction, name: str, claim: Claim) -> Grant | None:
-        """Give out a lease if nobody has or wants one.
+        """Grant a lease if the key has no leases and no waiters.
 
-        A short way through what everybody does most; `load` and `grant` come to the same.
+        A short cut for the most frequent call, with the same effect as `load` and `grant`.
         """
         fences = tx.rows(FENCE_IF_BARE, key=name)
         return cls(tx, name).grant(claim, fences[0][0]) if fences else None
 
     @classmethod
     def after_release(cls, tx: Transaction, name: str, holder: str, fence: int) -> Key | None:
-        """Release the one lease of a lock and read what is left, or None if it is not there.
+        """Release the lease of a lock, and return the rest of the key; None if it was not there.
 
-        A short way as well; `load` and `remove` come to the same.
+        A short cut as well, with the same effect as `load` and `remove`.
         """
         released = tx.rows(RELEASE_LOCK, key=name, holder=holder, fence=fence)
         if not released:
@@ -190,8 +188,8 @@ class Key:
             tx.change(REMOVE_LEASE, key=self.name, holder=grant.holder)
             return
         if grant.renewed > tx.now:
-            # From before a restart that nobody told us of: boot clocks begin again at 0. It gets
-            # a full ttl from now, so that it ends at all.
+            # From before a restart without a boot id: the boot clock began again at 0. It gets a
+            # full ttl from now, so that it ends.
             self.renew(grant, grant.ttl)
         self.sole = grant
         self.count.add(grant.limit)
@@ -208,11 +206,11 @@ class Key:
         return min([limit, *held, *(waiter.limit for waiter in self.line.waiters[:ahead])])
 
     def room_for(self, limit: int, ahead: int) -> bool:
-        """Return whether one more lease may live beside the present ones and those ahead."""
+        """Return whether one more lease fits beside the current ones and the waiters ahead."""
         return self.count.live + ahead < self.effective(limit, ahead)
 
     def other_limit(self, mine: Grant | None, limit: int) -> int | None:
-        """Return the smallest limit among the live leases but `mine`, if any of them differs."""
+        """Return the smallest limit of the other live leases, if one differs from `mine`."""
         if self.count.live == (0 if mine is None else 1):
             return None
         lowest, highest = self.count.lowest, self.count.highest
@@ -231,7 +229,7 @@ class Key:
         return (ends - self.tx.now) / 1e6
 
     def grant(self, claim: Claim, fence: int | None = None) -> Grant:
-        """Give out a lease, under the next fence or this new one; there is room."""
+        """Grant a lease, under the next fence or this new one. The caller has checked the room."""
         tx = self.tx
         if fence is None:
             ((fence,),) = tx.rows(NEXT_FENCE)
@@ -265,7 +263,7 @@ class Key:
             self.count.live = 0
 
     def wake_next(self) -> None:
-        """Wake the first in line if there is room for it."""
+        """Wake the first waiter if there is room for it."""
         waiters = self.line.waiters
         if waiters and self.room_for(waiters[0].limit, ahead=0):
             self.tx.ring(("lease", waiters[0].holder))

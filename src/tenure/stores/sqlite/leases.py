@@ -1,4 +1,4 @@
-"""Leases and marks in SQLite."""
+"""The lease part of the SQLite store: leases and marks."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ LEASES = """
     LIMIT :limit
 """
 
-# Keys with something to remove: what was last granted before :since and has ended, what is from
-# another start of the machine, or what needs CLAMP_LEASES. It looks at every row of the
-# namespace, by the primary keys; nothing but crashes leaves rows behind, so there are few.
+# Keys with leases to remove: last granted before :since and ended, from another start of the
+# machine, or in need of CLAMP_LEASES. It visits every row of the namespace, by the primary keys.
+# Only crashes leave rows behind, so there are few.
 KEYS_TO_PRUNE = """
     SELECT key
     FROM tenure_lease
@@ -72,7 +72,7 @@ MARK = """
 # By primary key.
 MARKED = "SELECT value, fence FROM tenure_mark WHERE namespace = :namespace AND key = :key"
 
-# So many leases at once still count as brief work.
+# Up to this many leases count as brief work.
 _FEW = 4
 
 
@@ -126,14 +126,14 @@ class Leases(Part):
     async def prune(self, idle: float, limit: int) -> int:
         """Remove what crashed holders and waiters left behind, and count the keys it cleared.
 
-        A key whose leases were released leaves nothing here.
+        A key whose leases were released has no rows.
         """
 
         def find(tx: Transaction) -> list[Row]:
             return tx.rows(KEYS_TO_PRUNE, since=tx.now - micros(idle), limit=limit)
 
-        # Found without the write lock, since that takes a look at every row; then looked at once
-        # more with it.
+        # Searched without the write lock, because that visits every row; then checked again with
+        # it.
         keys = await self._run(find, Mode.READ)
         if not keys:
             return 0
@@ -141,7 +141,7 @@ class Leases(Part):
 
 
 def is_live(tx: Transaction, lease: Lease) -> bool:
-    """Return whether this very lease is held."""
+    """Return whether this lease is held."""
     held = tx.row(IS_LIVE, key=lease.key, holder=lease.holder, fence=lease.fence)
     return held is not None
 
@@ -189,7 +189,7 @@ def _release(tx: Transaction, lease: Lease) -> bool:
             key = Key.load(tx, lease.key)
             grant = key.grant_of(lease.holder)
         except StoreError:
-            return False  # it cannot be read; others in the same call must not suffer
+            return False  # it cannot be read, which must not fail the others of the call
         held = grant is not None and lease.fence in (0, grant.fence)
         if grant is not None and held:
             key.remove(grant)
@@ -214,11 +214,11 @@ def _marked(tx: Transaction, key: str) -> Mark | None:
         return None
     mark = {"key": key, "value": row[0], "fence": row[1]}
     read = tx.damage.read("mark", "tenure_mark", key, sound, Mark, mark)
-    return read or Mark(key, "", 0)  # it is there, whatever it says
+    return read or Mark(key, "", 0)  # it exists, readable or not
 
 
 def _is_idle(tx: Transaction, name: str) -> bool:
-    """Remove what has ended of a key; return whether that was all of it."""
+    """Remove ended leases of a key. Returns whether the key is empty now."""
     try:
         key = Key.load(tx, name)
     except StoreError:
@@ -252,11 +252,11 @@ def _as_lease(row: Row, now: int) -> Lease:
 
 
 def _after(prefix: str) -> str | bytes:
-    """Return what comes just after all text that starts with `prefix`."""
+    """Return the smallest value after all text that starts with `prefix`."""
     last = chr(0x10FFFF)
     stem = prefix.rstrip(last)
     if not stem:
-        return b""  # to SQLite, all text comes before all blobs
+        return b""  # SQLite orders all text before all blobs
     following = ord(stem[-1]) + 1
-    # Surrogates are no characters of their own and have no UTF-8 form.
+    # Skip surrogates, which UTF-8 cannot encode.
     return stem[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

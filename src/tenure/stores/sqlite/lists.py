@@ -1,4 +1,4 @@
-"""Looking for jobs in SQLite, by what is known about them."""
+"""Searches jobs in SQLite by state, queue, task, tag or replica, and counts tags."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tenure.stores.sqlite.statements import Transaction
 
 __all__ = ["count_tagged", "find"]
 
-# How many jobs one search looks at. Most of them are turned down at a glance: this takes a few
-# milliseconds, during which nobody else is served in this process.
+# How many jobs one search visits. Most are rejected quickly: it takes a few milliseconds, in which
+# this process serves no other call.
 LOOKS_MAX = 5_000
 
-# What is looked at comes from one of these, newest first; what fits is taken from that. Numbers and
-# blobs are no ids: all text comes after '' and before all blobs.
+# A search visits the jobs of one of these, newest first, and filters them. Numbers and blobs are no
+# ids: all text comes after '' and before all blobs.
 
 # By tenure_job_id.
 _ALL = """
@@ -44,7 +44,7 @@ _UNLUCKY = """
     LIMIT :looks
 """
 
-# By tenure_replica_id and tenure_live_held; it sorts all that is running.
+# By tenure_replica_id and tenure_live_held; it sorts all running jobs of the replica.
 _RUNNING = """
     SELECT l.number, l.id
     FROM tenure_replica AS r INDEXED BY tenure_replica_id
@@ -54,7 +54,7 @@ _RUNNING = """
     LIMIT :looks
 """
 
-# By number, in the order of what is looked at.
+# By number, in the order of the visited jobs.
 _FITTING = f"""
     SELECT {RECORD}
     FROM (@) AS s
@@ -75,10 +75,10 @@ _FITTING = f"""
     LIMIT :limit
 """  # noqa: S608 - put together from constants
 
-# How many were looked at, and where it ended.
+# How many jobs were visited, and where that ended.
 _LOOKED_AT = "SELECT count(*), min(id) FROM (@)"
 
-# The statements of each way in: what fits, and what was looked at.
+# The statements of each kind of search: the matches, and the visited range.
 FIND, FIND_TAGGED, FIND_UNLUCKY, FIND_RUNNING = (
     _FITTING.replace("@", way_in) for way_in in (_ALL, _TAGGED, _UNLUCKY, _RUNNING)
 )
@@ -96,7 +96,7 @@ COUNT_TAGGED = f"""
           LIMIT :limit)
 """  # noqa: S608 - put together from constants
 
-# The same. Payloads stand behind what is read, and are not read.
+# The same for recent jobs. Payloads come after the columns that are read, and are not read.
 COUNT_RECENT = f"""
     SELECT count(*), min(created)
     FROM (SELECT j.created
@@ -109,9 +109,9 @@ COUNT_RECENT = f"""
 
 
 def find(tx: Transaction, limit: int, cursor: str | None, **filters: str | None) -> Page:
-    """Return a page of jobs; `wanted` are state, queue, task, tag and replica."""
+    """Return a page of jobs. `wanted` has the filters: state, queue, task, tag and replica."""
     fitting, looked_at = _way_in(filters["tag"], filters["state"], filters["replica"])
-    # To SQLite, all text comes before all blobs.
+    # SQLite orders all text before all blobs.
     values = {**filters, "before": b"" if cursor is None else cursor, "looks": LOOKS_MAX}
     rows = tx.rows(fitting, limit=limit + 1, **values)
     jobs = as_records(tx, rows[:limit])
@@ -122,13 +122,13 @@ def find(tx: Transaction, limit: int, cursor: str | None, **filters: str | None)
 
 
 def _next(last: str | bytes, before: str | None) -> str | None:
-    """Return where to go on. Of an id that is not UTF-8 that is a smaller text."""
+    """Return where the next page begins. For an id that is not UTF-8 that is a smaller text."""
     cursor = last if isinstance(last, str) else last.decode(errors="ignore")
     return cursor if before is None or cursor < before else None
 
 
 def _way_in(tag: str | None, state: str | None, replica: str | None) -> tuple[str, str]:
-    """Return the statements that look at the fewest jobs."""
+    """Return the statements that visit the fewest jobs."""
     if tag is not None:
         return FIND_TAGGED, LOOKED_AT_TAGGED
     if replica or state == "running":

@@ -1,9 +1,9 @@
-"""One machine at a time: the traces that machines leave in the file.
+"""Keeps the traces of machines in the file, so that only one machine at a time uses it.
 
 The ends of leases and replicas are instants of the boot clock, which mean nothing on another
-machine. So rows of another boot id count as ended, and that is right only if their machine is
-gone. Each machine that writes leaves a trace, and none writes while another may be at work.
-`tenure.core.machines` decides that; here is where traces are kept, and the writer asks before each
+machine. So rows of another boot id count as ended, which is right only if their machine is gone.
+Each machine that writes leaves a trace, and none writes while another may be active.
+`tenure.core.machines` decides that. This module stores the traces, and the writer calls it in each
 of its transactions.
 """
 
@@ -24,11 +24,11 @@ from tenure.stores.sqlite.tables import MACHINE, WATCH
 
 __all__ = ["InUseElsewhere", "MaybeInUse", "Presence", "has_company", "others"]
 
-# How often a program leaves a trace, if it writes anything.
+# How often a program leaves a trace while it writes.
 _TRACE_EVERY = 1_000_000
 
-# How far in the future the last trace of one's own machine may seem to be: the programs on one
-# clock agree much better.
+# How far in the future the last trace of this machine may seem to be. Programs on one clock agree
+# much better.
 _SKEW = 1_000_000
 
 
@@ -37,12 +37,12 @@ class InUseElsewhere(StoreError):
 
 
 class MaybeInUse(StoreUnavailable):
-    """Another machine may still write to the file; it will be known after SILENCE."""
+    """Another machine may still write to the file. That is certain after SILENCE."""
 
 
-# The other machines, and this one if its last trace is in its own future: then there are two
-# clocks of one name. A scan: there is one row for each machine that is not gone. No machine leaves
-# a trace that is not sound. Text is read as bytes, which need not be UTF-8.
+# The other machines, and this one if its last trace is in its future: then two clocks have the same
+# id. A scan, as there is one row for each machine that is not gone. Only sound rows count, because
+# machines write no others. Text is read as bytes, which need not be UTF-8.
 _OTHERS = f"""
     SELECT CAST(m.id AS BLOB), CAST(m.host AS BLOB), m.wall, m.boot, m.turn, w.turn, w.since,
            w.was_there
@@ -81,7 +81,7 @@ class _File(Speaker, Protocol):
 
 
 def others(execute: Callable[[str, Any], Any], now: Now) -> list[tuple[Trace, Watch | None]]:
-    """Return the traces of other machines, the latest first, with what is known of each."""
+    """Return the traces of other machines, the latest first, with the watch of each."""
     rows = execute(_OTHERS, {"id": now.id, "latest": now.boot + _SKEW}).fetchall()
     return [
         (_trace(*row[:5]), None if row[5] is None else Watch(row[5], row[6], bool(row[7])))
@@ -94,29 +94,29 @@ def _trace(id_: bytes, host: bytes, wall: int, boot: int, turn: int) -> Trace:
 
 
 def has_company(tx: Transaction) -> bool:
-    """Return whether there are traces of other machines, whatever they tell."""
+    """Return whether there are traces of other machines, old or new."""
     return bool(tx.rows(_OTHERS, id=tx.boot_id, latest=tx.now + _SKEW))
 
 
 class Presence:
-    """The traces that one open store leaves, and how it regards those of others."""
+    """Leaves the traces of one open store, and checks those of other machines."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        # When the last trace was left, and when the one of the present transaction.
+        # When the last trace was left, and when that of the current transaction.
         self._left: int | None = None
         self._leaving: int | None = None
 
     def confirm(self, file: _File) -> None:
-        """Leave a trace, in the present transaction, which has the write lock.
+        """Leave a trace in the current transaction, which has the write lock.
 
-        If another machine may be at work, write down what was seen of it, end the transaction and
-        raise InUseElsewhere or MaybeInUse. One look in a second is enough: no other machine writes
-        within SILENCE of a trace of this one.
+        If another machine may be active, it records what was seen of it, ends the transaction and
+        raises InUseElsewhere or MaybeInUse. One check per second is enough, because no other
+        machine writes within SILENCE of a trace of this one.
         """
         if self._clock.virtual:
-            return  # tests may use one file under many clocks, each of which begins anew
+            return  # tests may use one file under many clocks, each of which starts again
         boot = micros(self._clock.boot())
         if self._left is not None and 0 <= boot - self._left < _TRACE_EVERY:
             return
@@ -133,7 +133,7 @@ class Presence:
         self._leaving = now.boot
 
     def committed(self) -> None:
-        """Note that the transaction was committed: only then is its trace left."""
+        """Record that the transaction was committed, and its trace with it."""
         self._left = self._leaving
 
     def _refusal(

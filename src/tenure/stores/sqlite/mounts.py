@@ -1,8 +1,8 @@
-"""What is mounted where a file is, as far as Linux tells; other systems tell nothing.
+"""Finds the mount of a file, on Linux only.
 
-SQLite keeps two files beside the database: the write-ahead log (-wal) and the index of it that all
-processes map into their memory (-shm). A mount can separate them from the database, and a network
-file system cannot map them for several machines.
+SQLite keeps two files beside the database: the write-ahead log (-wal) and its index (-shm), which
+all processes map into memory. A mount can separate them from the database, and a network file
+system cannot map them for several machines.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 __all__ = ["Mount", "is_mounted_alone", "mount_of"]
 
-# Linux lists here what is mounted where.
+# Here Linux lists all mounts.
 MOUNTS = Path("/proc/self/mountinfo")
 
-# File systems that other machines reach as well, or whose files live outside of this kernel: the
-# host of a virtual machine or of Docker Desktop. SQLite's locks and its -shm do not work across.
+# File systems that other machines can mount too, or whose files live outside this kernel: on the
+# host of a virtual machine or of Docker Desktop. SQLite's locks and its -shm do not work across
+# them.
 _NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fakeowner", "fuse.cephfs", "fuse.davfs2"}
     | {"fuse.gcsfuse", "fuse.glusterfs", "fuse.grpcfuse", "fuse.juicefs", "fuse.rclone"}
@@ -39,9 +40,9 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: Path) -> Mount | None:
-    """Return what is mounted where the path is; None where the system does not tell."""
+    """Return the mount of a path; None on systems other than Linux."""
     around = [mount for mount in _mounts() if path.is_relative_to(mount.point)]
-    # The deepest one; of those in the same place, the one that was mounted last.
+    # The deepest mount; of several in the same place, the last one.
     return max(reversed(around), key=lambda mount: len(mount.point.parts), default=None)
 
 
@@ -61,6 +62,6 @@ def _mounts() -> list[Mount]:
 def _parsed(line: str) -> Mount:
     """Read a line of mountinfo: `36 35 98:0 /root /point options ... - type source options`."""
     before, _, after = line.partition(" - ")
-    # Blanks and backslashes in a path are written as \040 and the like.
+    # Blanks and backslashes in a path are escaped, as \040.
     point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
     return Mount(Path(point), after.split(" ")[0])

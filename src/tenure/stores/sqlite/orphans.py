@@ -1,4 +1,4 @@
-"""Jobs in SQLite that run nowhere, past their deadline, or that nobody can finish."""
+"""Finds jobs in SQLite whose replica is dead, that are past their deadline, or are stranded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tenure.stores.sqlite.tables import LIVE, REPLICA
 
 __all__ = ["Look", "stranded"]
 
-# Who is dead or gone, in the order in which they joined; but for dead ones that are left to another
-# taker. By tenure_replica_end. First, by tenure_replica_id and with a 0, what cannot be used: the
-# beats of such a replica are refused, so nobody else can have its jobs.
+# Dead or expired replicas in the order in which they joined, except for those that are reserved for
+# another replica. By tenure_replica_end. First, by tenure_replica_id and with a 0, damaged records:
+# the store rejects the beats of such a replica, so its jobs must be recovered.
 EXPIRED = f"""
     SELECT number, id, 0 FROM tenure_replica INDEXED BY tenure_replica_id
     WHERE namespace = :namespace AND NOT {REPLICA.of("tenure_replica")}
@@ -54,7 +54,7 @@ _ORPHANS = f"""
     LIMIT :limit
 """  # noqa: S608 - put together from constants
 
-# By tenure_live_held, in its order: another one reads all that a replica runs for each slice.
+# By tenure_live_held, in its order: any other order reads all jobs of a replica for each slice.
 HELD = _ORPHANS.replace("@index", "tenure_live_held").replace(
     "@found", "l.holder = :holder ORDER BY l.number"
 )
@@ -67,8 +67,8 @@ OVERDUE = _ORPHANS.replace("@index", "tenure_live_deadline").replace(
     """,
 )
 
-# What runs on no replica that is there; only a change by hand makes such rows. It looks at all that
-# runs, by tenure_live_held: as much as one host can.
+# Jobs that run on a missing replica; only a change by hand creates such rows. It visits all running
+# jobs, by tenure_live_held: no more than one host can run.
 ORPHANS = _ORPHANS.replace("@index", "tenure_live_held").replace(
     "@found",
     """
@@ -77,7 +77,7 @@ ORPHANS = _ORPHANS.replace("@index", "tenure_live_held").replace(
     """,
 )
 
-# What was set aside. By tenure_aside_end; it sorts what was found.
+# Jobs that were set aside. By tenure_aside_end; it sorts the result.
 ASIDE = """
     SELECT id, kept_until
     FROM tenure_aside
@@ -88,7 +88,7 @@ ASIDE = """
 
 
 class Look:
-    """A look for jobs that run nowhere, or past their deadline."""
+    """One search for jobs of dead replicas, or past their deadline."""
 
     def __init__(self, tx: Transaction, by: str, limit: int) -> None:
         self._tx = tx
@@ -102,12 +102,12 @@ class Look:
         return self._limit - len(self._jobs) - len(self._aside)
 
     def at_all(self, until: int, grace: int) -> Orphans:
-        """Look at the replicas that have expired until an instant, and at what is overdue."""
+        """Visit the replicas that had expired at an instant, and overdue jobs."""
         tx = self._tx
         clamp(tx)
         for holder, id_, is_sound in tx.rows(EXPIRED, by=until, **self._taker):
             if not self._room:
-                return self._answer()  # what was not touched may still revive
+                return self._answer()  # replicas that were not visited may still revive
             if not is_sound:
                 why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
                 tx.damage.report("replica", str(id_), why, "tenure_replica")
@@ -117,14 +117,14 @@ class Look:
         return self._answer()
 
     def at_replica(self, replica: str) -> Orphans:
-        """Look at one replica, whether it has expired or not."""
+        """Visit one replica, whether it has expired or not."""
         row = self._tx.row(NUMBER_OF, replica=replica)
         if row is not None:
             self._at_holder(row[0])
         return self._answer()
 
     def _at_holder(self, holder: int) -> None:
-        """Look at a replica by its number. It is dead from now on."""
+        """Visit a replica by its number. It is dead from now on."""
         self._tx.change(MARK_DEAD, holder=holder, **self._taker)
         self._find(HELD, holder=holder)
         self._tx.change(REMOVE_IDLE, holder=holder)
@@ -148,7 +148,7 @@ class Look:
 
 
 def stranded(tx: Transaction, limit: int) -> list[Stranded]:
-    """Return unfinished jobs that nobody can finish."""
+    """Return unfinished jobs that no worker can finish."""
     jobs = [
         Stranded(
             id=id_ if isinstance(id_, str) else repr(id_),

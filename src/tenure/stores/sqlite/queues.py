@@ -1,4 +1,4 @@
-"""Queues in SQLite: how they stand, and pauses."""
+"""Queues in SQLite: their counts and pauses."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PAUSED = """
     WHERE namespace = :namespace AND (until IS NULL OR typeof(until) <> 'integer' OR until > :wall)
 """
 
-# The queues in which jobs wait. Each step is one look-up by tenure_live_ready, past all jobs of
-# the queue before.
+# The queues with waiting jobs. Each step is one look-up by tenure_live_ready, which skips all jobs
+# of the previous queue.
 WAITING_QUEUES = """
     WITH RECURSIVE known (queue) AS (
         SELECT min(queue)
@@ -57,9 +57,9 @@ COUNT_WAITING = """
           LIMIT :limit)
 """
 
-# The first due one of each priority, by tenure_live_ready: of those that wait for their turn, which
-# are due whatever the clock shows, and of those that have waited for their time. Within its
-# millisecond there may be one that was due a little earlier.
+# The first due job of each priority, by tenure_live_ready: of jobs without a delay, which are due
+# whatever the clock shows, and of delayed jobs. Within its millisecond another job may be due
+# slightly earlier.
 OLDEST = """
     SELECT min((SELECT min(due, :wall)
                 FROM tenure_live INDEXED BY tenure_live_ready
@@ -90,7 +90,7 @@ COUNT_RUNNING = """
 
 
 def counts(tx: Transaction) -> list[QueueCounts]:
-    """Return how each queue with unfinished jobs, or paused, stands."""
+    """Return the counts of each queue that is paused or has unfinished jobs."""
     pauses = _by_queue(tx, [(queue, pause) for queue, *pause in tx.rows(PAUSED)])
     paused = {queue: _read_pause(tx, queue, *pause) for queue, pause in pauses.items()}
     running = _by_queue(tx, tx.rows(COUNT_RUNNING, limit=_RUNNING_MAX))
@@ -112,7 +112,7 @@ def counts(tx: Transaction) -> list[QueueCounts]:
 
 
 def _by_queue(tx: Transaction, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return values by the name of a queue, where that is one."""
+    """Return values by the name of their queue, without unreadable names."""
     for queue, _ in rows:
         if not isinstance(queue, str):
             tx.damage.report("queue", repr(queue), "its name is not text", "tenure_live")
@@ -122,7 +122,7 @@ def _by_queue(tx: Transaction, rows: Sequence[Row]) -> dict[str, Any]:
 def _read_pause(
     tx: Transaction, queue: str, until: object, reason: object
 ) -> tuple[float | None, str]:
-    """Return how many seconds a pause goes on, and its reason. A damaged end counts as none."""
+    """Return the remaining seconds of a pause, and its reason. A damaged end counts as none."""
     text = reason if isinstance(reason, str) else repr(reason)
     if until is None:
         return math.inf, text
@@ -140,7 +140,7 @@ def _oldest(tx: Transaction, queue: str) -> float | None:
 
 
 def pause(tx: Transaction, queue: str, seconds: float | None, reason: str) -> None:
-    """Pause a queue; for 0 seconds, end that and wake who watches it."""
+    """Pause a queue. With 0 seconds, end its pause and wake its watchers."""
     if seconds == 0:
         tx.change(RESUME, queue=queue)
         tx.ring(("queue", queue))

@@ -1,4 +1,4 @@
-"""Records of jobs: which columns they are made of, and how they are read."""
+"""Records of jobs in SQLite: their columns, and how rows become records."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _tags = msgspec.json.Decoder(tuple[str, ...])
 
 
 def _columns(elsewhere: str, special: Mapping[str, str]) -> str:
-    """Return the columns of a record, in the order of its fields.
+    """Return the columns of a record in the order of its fields.
 
-    What was inserted is in `j`, the rest `elsewhere`, where # stands for its name.
+    The inserted columns are in `j`, the others `elsewhere`, where # stands for the name.
     """
     ordinary = {
         field: f"j.{field}" if field in JOB.columns else elsewhere.replace("#", field)
@@ -33,7 +33,7 @@ def _columns(elsewhere: str, special: Mapping[str, str]) -> str:
     return ", ".join({**ordinary, **special}.values())
 
 
-# Of any job: it is in one of the tables `l` and `d`, never in both. `r` is its replica.
+# The columns of any job, which is in one of the tables `l` and `d`. `r` is its replica.
 RECORD: Final = _columns(
     "coalesce(l.#, d.#)",
     {
@@ -52,10 +52,10 @@ _RUNNING = {
     "result": "NULL",
 }
 
-# Of a running job.
+# The columns of a running job.
 RUNNING: Final = _columns("l.#", _RUNNING)
 
-# Of a running job, without what is large. Its row in `j` may be missing.
+# The columns of a running job without large ones. Its row in `j` may be missing.
 HEAD: Final = _columns(
     "l.#", {**_RUNNING, "id": "l.id", "payload": "x''", "checkpoint": "NULL", "error": "NULL"}
 )
@@ -72,7 +72,7 @@ GET = f"""
       AND (l.number IS NOT NULL OR d.number IS NOT NULL)
 """  # noqa: S608 - put together from constants
 
-# Those of some jobs that were set aside. By tenure_job_id and tenure_aside_number.
+# Which of some jobs were set aside. By tenure_job_id and tenure_aside_number.
 ASIDE_OF = """
     SELECT j.id
     FROM json_each(:ids) AS i
@@ -93,13 +93,13 @@ def get(tx: Transaction, ids: Sequence[str]) -> list[JobRecord | None]:
 
 
 def as_records(tx: Transaction, rows: Sequence[Row]) -> list[JobRecord]:
-    """Return jobs, but for those that cannot be read, which are reported."""
+    """Return the readable jobs of these rows, and report the others."""
     read = (tx.damage.read("job", "tenure_job", str(row[0]), as_record, row) for row in rows)
     return [job for job in read if job is not None]
 
 
 def as_record(row: Row) -> JobRecord:
-    """Return a job from the columns of its record. Raises ValueError if it is none."""
+    """Return a job from the columns of its record. Raises ValueError if they are damaged."""
     values = list(row)
     tags, cancelling = values[_TAGS], values[_CANCELLING]
     values[_TAGS] = _tags.decode(tags) if tags else ()

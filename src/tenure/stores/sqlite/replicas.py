@@ -1,7 +1,7 @@
-"""Replicas in SQLite: who runs jobs. Their records are of the kind of leases.
+"""Replicas in SQLite: their records and beats.
 
-They need not reach the disk (decision 3): after a power loss they are void. Whatever moves a job
-does.
+Like leases, records of replicas need not reach the disk (decision 3): after a power loss they are
+void. Changes of jobs do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOIN = """
     VALUES (:namespace, :replica, :meta, :wall, :ttl, :boot_id, :now, :now + :ttl)
 """
 
-# By tenure_replica_id. A row that cannot be used is left alone: its worker joins anew.
+# By tenure_replica_id. A damaged row is left alone: its worker joins again.
 RENEW_REPLICA = """
     UPDATE OR IGNORE tenure_replica
     SET ttl = :ttl, boot_id = :boot_id, renewed = :now, expires = :now + :ttl
@@ -41,8 +41,8 @@ POSTPONE = """
     WHERE holder = :holder AND deadline IS NOT NULL
 """
 
-# Pauses that begin in the future begin anew: the clock was set back. By tenure_live_since, and then
-# by number.
+# Restarts each delay that begins in the future, because the clock was set back. By
+# tenure_live_since, and then by number.
 RESTART_PAUSES = f"""
     UPDATE OR IGNORE tenure_live
     SET due = :wall + (due - since), since = :wall, revision = revision + 1
@@ -54,7 +54,7 @@ RESTART_PAUSES = f"""
     RETURNING id
 """  # noqa: S608 - put together from constants
 
-# By tenure_live_held, which has all that is asked for.
+# By tenure_live_held, a covering index.
 COUNT_HELD = """
     SELECT count(*)
     FROM tenure_live INDEXED BY tenure_live_held
@@ -77,7 +77,7 @@ CLAMP_REPLICAS = """
     WHERE namespace = :namespace AND renewed > :now
 """
 
-# Who is from another start of the machine, or has not been renewed in time. Each part by
+# Replicas from another start of the machine, or not renewed in time. Each part by
 # tenure_replica_end.
 GONE = """
     SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
@@ -90,7 +90,7 @@ GONE = """
     WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :by
 """
 
-# Whether anything has expired or is past its deadline. By tenure_replica_end and by
+# Whether a replica has expired or a job is past its deadline. By tenure_replica_end and by
 # tenure_live_deadline.
 NEEDS_RECOVERY = f"""
     SELECT EXISTS (SELECT 1 FROM tenure_replica INDEXED BY tenure_replica_end
@@ -100,7 +100,7 @@ NEEDS_RECOVERY = f"""
                    WHERE namespace = :namespace AND deadline <= :now)
 """  # noqa: S608 - put together from constants
 
-# By tenure_replica_id, and for each what it runs by tenure_live_held.
+# By tenure_replica_id, and the jobs of each by tenure_live_held.
 REPLICAS = """
     SELECT id, meta, joined, ttl, boot_id = :boot_id, renewed, dead,
            (SELECT count(*) FROM tenure_live WHERE holder = tenure_replica.number)
@@ -112,12 +112,12 @@ REPLICAS = """
 
 
 def join(tx: Transaction, replica: str, ttl: int, meta: str) -> bool:
-    """Make a record for a replica that is not known; return whether it is new."""
+    """Create the record of an unknown replica. Returns whether it is new."""
     return tx.change(JOIN, replica=replica, ttl=ttl, meta=meta) == 1
 
 
 def beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list[Beat | None]:
-    """Renew the records of replicas, and tell each what it has to know."""
+    """Renew the records of replicas, and return a beat for each."""
     alive = [tx.row(RENEW_REPLICA, replica=replica, ttl=ttl) for replica in replicas]
     if not any(alive):
         return [None] * len(alive)
@@ -126,7 +126,7 @@ def beat(tx: Transaction, replicas: Sequence[str], ttl: int, ahead: int) -> list
     if restarted := tx.rows(RESTART_PAUSES, limit=RESTARTS_MAX):
         tx.lasting = True
         tx.ring(*(("job", id_) for (id_,) in restarted))
-    # Looked at after all of them were renewed: none of these needs recovery.
+    # Checked after all of them were renewed, because none of these needs recovery.
     clamp(tx)
     ((expired,),) = tx.rows(NEEDS_RECOVERY, by=tx.now)
     more = len(restarted) == RESTARTS_MAX
@@ -143,7 +143,7 @@ def _as_beat(tx: Transaction, holder: int, *, expired: bool, more: bool) -> Beat
 
 
 def clamp(tx: Transaction) -> None:
-    """Let records end that seem to be renewed in the future, on systems without a boot id."""
+    """Let records end that seem to be renewed in the future, on systems without boot ids."""
     if not tx.boot_id:
         tx.change(CLAMP_REPLICAS)
 

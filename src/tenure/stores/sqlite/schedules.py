@@ -1,4 +1,4 @@
-"""Schedules in SQLite."""
+"""The schedule part of the SQLite store: documents, histories, and commits with runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PAGE = f"""
     LIMIT :limit
 """  # noqa: S608 - put together from constants
 
-# By primary key. What was there, perhaps unreadable, is gone.
+# By primary key. Replaces the old row, even an unreadable one.
 WRITE = """
     INSERT OR REPLACE INTO tenure_schedule (namespace, name, version, declared, last_run, last_job,
                                             last_fence, ruler, standing, definition)
@@ -73,7 +73,7 @@ DECLARE = """
     WHERE namespace = :namespace AND name IN (SELECT value FROM json_each(:names))
 """
 
-# The unfinished runs of a schedule. By tenure_live_run, which has all that is asked for.
+# The unfinished runs of a schedule. By tenure_live_run, a covering index.
 RUNS = """
     SELECT id
     FROM tenure_live INDEXED BY tenure_live_run
@@ -81,7 +81,7 @@ RUNS = """
     LIMIT :limit
 """
 
-# Those on one replica. By tenure_live_run as well, and by tenure_replica_id.
+# The runs on one replica. By tenure_live_run as well, and by tenure_replica_id.
 RUNS_ON = """
     SELECT id
     FROM tenure_live INDEXED BY tenure_live_run
@@ -114,9 +114,9 @@ REMOVE_LINES = """
 
 
 class Schedules(Part):
-    """The schedule part of the contract. What a commit changes is on the disk before its answer.
+    """The schedule part of the contract. A commit is on the disk before its answer.
 
-    A declaration need not be: replicas repeat it.
+    A declaration need not be, because replicas repeat it.
     """
 
     async def read(
@@ -218,7 +218,7 @@ class _Step:
         return None if lives else self._answer("expired")
 
     def _unlike(self, expected: Expected) -> ScheduleHead | None:
-        """Return how a schedule stands, unless it is as expected."""
+        """Return the head of a schedule if it is not as expected; else None."""
         schedule, silent_for = self._schedules.get(expected.name), expected.silent_for
         if schedule is None:
             return ScheduleHead(expected.name, "") if expected.version else None
@@ -232,7 +232,7 @@ class _Step:
         return ScheduleHead(*(getattr(schedule, field) for field in ScheduleHead.__struct_fields__))
 
     def _carried_out(self) -> Committed:
-        """Make the changes, unless there is no room for the run and nothing to do instead."""
+        """Make the changes, unless a room for the run is full and has no `instead`."""
         commit = self._commit
         for number, room in enumerate(commit.rooms):
             statement, limit = RUNS_ON if room.on else RUNS, max(room.most, BLOCKING_MAX)
@@ -251,7 +251,7 @@ class _Step:
         commit, tx = self._commit, self._tx
         for write in commit.writes:
             self._apply(write)
-        # Of a schedule that is not there, only the run is kept.
+        # Without a row of the schedule, only the run is stored.
         schedule = self._schedules.get(commit.name) or _Schedule(name=commit.name, declared=tx.wall)
         if commit.declares:
             schedule.declared = tx.wall
@@ -267,7 +267,7 @@ class _Step:
     def _apply(self, write: Write) -> None:
         tx, name = self._tx, write.name
         if write.standing is None or name not in self._schedules:
-            # If it is not known, it may be there all the same, and cannot be read.
+            # An unknown one may exist and be unreadable.
             tx.change(REMOVE, name=name)
             tx.change(REMOVE_LINES, name=name, number=None)
             self._schedules.pop(name, None)
@@ -292,7 +292,7 @@ class _Step:
         else:
             schedule.last_fence = next_fence(schedule.last_fence, 0, tx.wall)
             number = store(tx, [replace(new, at=commit.not_before)], quietly=True)
-            # No claim has the number 0: to repeat the last one does not return this job.
+            # No claim has the number 0, so a repeated claim does not return this job.
             start(tx, [number], self._holder, claim_no=0, least=schedule.last_fence)
         schedule.last_run, schedule.last_job = commit.tick, new.id
         self._changed.add(schedule.name)
@@ -301,7 +301,7 @@ class _Step:
 
 
 def _add_lines(tx: Transaction, name: str, lines: Sequence[TickLine]) -> None:
-    """Add lines to a history. Like joins like, and the oldest ones go."""
+    """Add lines to a history: merge lines with the same `like`, and remove the oldest."""
     row = tx.row(LINES, name=name, limit=1)
     first = 1 if row is None else row[0]
     newest = None if row is None else _read_line(tx, name, row)  # replaced if it cannot be read
@@ -309,7 +309,7 @@ def _add_lines(tx: Transaction, name: str, lines: Sequence[TickLine]) -> None:
     for line in lines:
         last = history[-1] if history else None
         if last is not None and line.like and line.like == last.like:
-            # A line that was changed by hand must not make the sum too large to be stored.
+            # A line that was changed by hand must not overflow the sum.
             ticks = min(INSTANT_MAX, last.ticks + line.ticks)
             history[-1] = replace(last, last=line.last, ticks=ticks, at=tx.wall)
         else:
@@ -331,7 +331,7 @@ def _as_record(tx: Transaction, schedule: _Schedule, lines: int) -> ScheduleReco
 
 
 def _read(tx: Transaction, rows: Sequence[Row]) -> list[_Schedule]:
-    """Return schedules, but for those that cannot be read, which are reported."""
+    """Return the readable schedules of these rows, and report the others."""
     table = "tenure_schedule"
     read = (tx.damage.read("timer", table, str(row[0]), sound, _Schedule, row) for row in rows)
     return [schedule for schedule in read if schedule is not None]

@@ -1,8 +1,8 @@
-"""The format of the file: which version it has, and how its tables are made.
+"""The format of the file: checks its version, and creates its tables.
 
-The file keeps two numbers. `version` is the format of its tables. `readable_from` is the oldest
-format whose code can still work with them: an upgrade that only adds something leaves it as it is,
-so that older releases go on beside newer ones.
+The file has two numbers. `version` is the format of its tables. `readable_from` is the oldest
+format whose code can still use them: an upgrade that only adds something keeps it, so that older
+releases work beside newer ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HAS_FORMAT = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tenu
 _READ_FORMAT = "SELECT version, readable_from FROM tenure_format"
 _WRITE_FORMAT = "INSERT INTO tenure_format (version, readable_from) VALUES (?, ?)"
 
-# In hexadecimal, whatever is stored there. There is one row.
+# In hexadecimal, whatever type is stored. There is one row.
 READ_INCARNATION = "SELECT hex(incarnation) FROM tenure_format"
 
 
@@ -54,9 +54,9 @@ class Format(NamedTuple):
 
 
 def bring_up_to_date(db: sqlite3.Connection, migrate: Migrate, where: str) -> None:
-    """Create the tables; with "check", and for a format from the future, only look.
+    """Create the tables. With "check", or for a format of a newer release, only check.
 
-    Safe when many processes do it at once: who gets the write lock looks again before it acts.
+    Many processes may call it at once: each checks again once it has the write lock.
     """
     if _is_up_to_date(db, migrate, where):
         return

@@ -1,4 +1,4 @@
-"""The count of a key's leases, so that no answer takes longer because there are many."""
+"""Counts the leases of a semaphore in a row of its own, so that many leases do not slow calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ REMOVE_ENDED = """
     WHERE namespace = :namespace AND key = :key AND "limit" > 1 AND expires <= :now
 """
 
-# Boot clocks begin again at 0 when the machine starts. Where that cannot be told by the boot id,
-# old leases seem to be renewed in the future; they get a full ttl from now, so that they end.
-# By primary key; it looks at all leases of the key, on systems without a boot id only.
+# Boot clocks start at 0 with the machine. Without boot ids, old leases seem to be renewed in the
+# future. They get a full ttl from now, so that they end. By primary key; it visits all leases of
+# the key, on systems without boot ids only.
 CLAMP_LEASES = """
     UPDATE OR IGNORE tenure_lease
     SET renewed = :now, expires = :now + ttl
@@ -33,7 +33,7 @@ NTH_END = """
 """
 NTH_END_FROM_LAST = NTH_END.replace("ORDER BY expires", "ORDER BY expires DESC")
 
-# How many leases there are but that of a holder, and their limits. By primary key.
+# The number of leases without that of a holder, and their limits. By primary key.
 LIMITS = """
     SELECT count(*), min("limit"), max("limit")
     FROM tenure_lease
@@ -63,7 +63,7 @@ _SECOND = 1_000_000
 class Count:
     """How many live leases a key has, and their smallest and largest limits.
 
-    Those of a semaphore are written down whenever they change. A lock has none or one.
+    A semaphore's row is written whenever they change. A lock has none or one.
     """
 
     def __init__(self, tx: Transaction, key: str) -> None:
@@ -72,7 +72,7 @@ class Count:
         self.live = self.lowest = self.highest = 0
 
     def load(self) -> None:
-        """Read it for a key that has leases of a semaphore, and remove those that have ended."""
+        """Read it for a key with leases of a semaphore, and remove ended leases."""
         tx = self._tx
         stored = tx.row(READ_SEMAPHORE, key=self._key) or self._made_anew()
         boot_id, self.live, self.lowest, self.highest = stored
@@ -84,9 +84,11 @@ class Count:
         self.shrink(tx.change(REMOVE_ENDED, key=self._key))
 
     def _made_anew(self) -> Row:
-        """Return what the row of the semaphore should say, which cannot be used."""
+        """Recompute the row of a semaphore, because it is damaged."""
         tx = self._tx
-        tx.damage.report("lock", self._key, "its count is wrong, and made anew", "tenure_semaphore")
+        tx.damage.report(
+            "lock", self._key, "its count is wrong; it is computed again", "tenure_semaphore"
+        )
         ((live, lowest, highest),) = tx.rows(LIMITS, key=self._key, holder="")
         return tx.boot_id, live, lowest or 1, highest or 1
 
@@ -99,7 +101,7 @@ class Count:
             self._write()
 
     def shrink(self, gone: int) -> None:
-        """Count leases of a semaphore that are gone."""
+        """Subtract ended leases of a semaphore."""
         if gone == 0:
             return
         self.live -= gone
@@ -107,15 +109,15 @@ class Count:
             self.lowest = self.highest = 0
             self._tx.change(REMOVE_SEMAPHORE, key=self._key)
             return
-        # Whoever is gone may have had the smallest or the largest limit.
+        # An ended lease may have had the smallest or the largest limit.
         self.lowest, self.highest = self.limits(without="")
         self._write()
 
     def limits(self, *, without: str) -> tuple[int, int]:
-        """Return the smallest and the largest limit but those of a holder.
+        """Return the smallest and the largest limit of the other holders.
 
-        That takes a look at all leases, but only while their limits differ: during a deployment
-        that changes the limit.
+        It visits all leases only while their limits differ: during a deployment that changes the
+        limit.
         """
         if self.lowest == self.highest:
             return self.lowest, self.highest
@@ -123,9 +125,9 @@ class Count:
         return lowest, highest
 
     def end(self, nth: int) -> int:
-        """Return when the lease of a semaphore ends that is the n-th to end, counted from 0."""
-        # From whichever end is nearer: with one limit for all it is a place at the front, with a
-        # limit that was lowered one near the back.
+        """Return when the n-th lease of a semaphore ends, counted from 0."""
+        # From the nearer end of the index: with one limit for all it is at the front, after the
+        # limit was lowered near the back.
         last = self.live - 1 - nth
         statement = NTH_END if nth <= last else NTH_END_FROM_LAST
         row = self._tx.row(statement, key=self._key, nth=min(nth, last))

@@ -1,4 +1,4 @@
-"""What becomes of jobs in one call: decided one by one, written all at once."""
+"""Settles, notes and cancels jobs in SQLite: decides for each, then writes all together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SETTLED = """
     WHERE j.namespace = :namespace AND j.id = i.value
 """
 
-# By number. What most jobs come to; FINISH could do it too, and takes longer to be told. Only a
+# By number. A fast statement for the most frequent end; FINISH has more parameters to bind. Only a
 # change by hand leaves a row under this number, which is replaced then.
 SUCCEED = """
     WITH given (number, finished, result, history) AS (
@@ -60,7 +60,7 @@ SUCCEED = """
     WHERE l.number = given.number
 """
 
-# By number. Whoever settles names the fence that is there.
+# By number. The fence was checked before.
 FINISH = """
     WITH given (number, state, failures, losses, finished, settled_as, reason, result,
                 keeps_error, error, history) AS (
@@ -100,8 +100,8 @@ GIVE_BACK = """
     WHERE l.number = given.number
 """
 
-# The job has finished; the key is free once its time is up as well, and that of the finished job
-# if it stays with it. By the job's number, and then by primary key; by tenure_job_id and number.
+# After the job has finished, its key is free when its time is over, and the job's retention if it
+# stays with the job. By the job's number, and then by primary key; by tenure_job_id and number.
 FREE = """
     UPDATE tenure_unique
     SET live = 0,
@@ -153,7 +153,7 @@ REPLICAS_OF = """
 
 
 class Standing(NamedTuple):
-    """An unfinished job as far as a decision about it needs it."""
+    """The fields of an unfinished job that decisions need."""
 
     id: str
     number: int
@@ -164,14 +164,14 @@ class Standing(NamedTuple):
     keyed: int
 
     def runs_under(self, fence: int) -> bool:
-        """Return whether it runs, and under this fence."""
+        """Return whether it runs under this fence."""
         return self.holder is not None and self.fence == fence
 
 
 def standing(tx: Transaction, ids: Sequence[str]) -> tuple[dict[str, Standing], set[object]]:
-    """Return the unfinished ones among jobs, and the ids of those that were set aside.
+    """Return the unfinished jobs among these, and the ids of those that it has set aside.
 
-    These are the ones that cannot be counted up.
+    It sets aside jobs with damaged counters.
     """
     rows = tx.rows(STANDING, ids=as_json(ids)) if ids else []
     live: dict[str, Standing] = {}
@@ -187,7 +187,7 @@ def standing(tx: Transaction, ids: Sequence[str]) -> tuple[dict[str, Standing], 
 
 
 def set_aside(tx: Transaction, jobs: Mapping[int, object]) -> None:
-    """Move unfinished jobs, ids by number, out of the way. What was inserted stays where it is."""
+    """Set unfinished jobs aside, ids by number. The rows that were inserted stay."""
     if not jobs:
         return
     tx.lasting = True
@@ -201,7 +201,7 @@ def set_aside(tx: Transaction, jobs: Mapping[int, object]) -> None:
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
-    """End attempts, and answer for each."""
+    """End attempts, and return an answer for each."""
     live, aside = standing(tx, [end.id for end in settlements])
     moves = _Moves(tx)
     answers: list[Settled] = []
@@ -216,7 +216,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
             del live[end.id]
     moves.write()
     if refused:
-        # Looked at after the writing: the first of two in this call may be what the second repeats.
+        # Checked after the writes: the second of two in this call may repeat the first.
         ids = as_json([settlements[at].id for at in refused])
         settled = {id_: (fence, mark) for id_, fence, mark in tx.rows(SETTLED, ids=ids)}
         for at in refused:
@@ -227,7 +227,7 @@ def settle(tx: Transaction, settlements: Sequence[Settlement]) -> list[Settled]:
 
 
 def note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
-    """Store what running jobs say about themselves, and answer for each."""
+    """Store the reports of running jobs, and return an answer for each."""
     answers = [
         tx.change(
             NOTE,
@@ -241,14 +241,14 @@ def note(tx: Transaction, notes: Sequence[Note]) -> list[bool]:
         for note in notes
     ]
     refused = [note.id for note, current in zip(notes, answers, strict=True) if not current]
-    standing(tx, refused)  # what cannot be read does not run on
+    standing(tx, refused)  # an unreadable job does not run on
     noted = (note.id for note, current in zip(notes, answers, strict=True) if current)
     tx.ring(*(("job", id_) for id_ in dict.fromkeys(noted)))
     return answers
 
 
 def cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
-    """End what waits, leave word with what runs, and answer for each."""
+    """Cancel waiting jobs, request it from running ones, and return an answer for each."""
     live, _ = standing(tx, ids)
     others = [id_ for id_ in ids if id_ not in live]
     ended = {id_ for (id_,) in tx.rows(FINISHED, ids=as_json(others))} if others else set()
@@ -280,7 +280,7 @@ def cancel(tx: Transaction, ids: Sequence[str], reason: str) -> list[Cancelled |
 
 
 class _Moves:
-    """Collects what becomes of unfinished jobs. Nothing is changed before `write`."""
+    """Collects the changes of unfinished jobs. `write` stores them together."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -291,10 +291,10 @@ class _Moves:
         self._freed: list[int] = []
         self._soon: set[str] = set()
         self.changed: list[str] = []
-        """Jobs whose watchers are to be woken."""
+        """The jobs whose watchers to wake."""
 
     def settle(self, job: Standing, end: Settlement) -> Settled:
-        """End an attempt as its settlement says."""
+        """Apply the settlement of an attempt."""
         if end.state == "succeeded":
             wall = self._tx.wall
             self._successes.append((job.number, wall, as_blob(end.result), as_blob(end.history)))
@@ -309,7 +309,7 @@ class _Moves:
         return "settled"
 
     def cancel(self, job: Standing, reason: str) -> None:
-        """End a job that waits."""
+        """Cancel a waiting job."""
         values = (0, 0, self._tx.wall, None, reason, None, True, None, None)
         self._endings.append((job.number, "cancelled", *values))
         self._has_ended(job)
@@ -342,7 +342,7 @@ class _Moves:
             self._soon.add(job.queue)
 
     def write(self) -> None:
-        """Carry it all out and wake who watches."""
+        """Write all changes, and wake watchers."""
         tx = self._tx
         tx.change_each(SUCCEED, self._successes)
         tx.change_each(FINISH, self._endings)

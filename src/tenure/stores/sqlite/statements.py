@@ -1,4 +1,4 @@
-"""What a piece of work sees of the transaction it runs in."""
+"""The transaction in which a piece of work runs: statements, parameters, wake-ups."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Row", "Speaker", "Transaction", "as_blob", "as_json", "bells_of", "f
 
 Row: TypeAlias = tuple[Any, ...]
 
-# Topics share this many bells per kind, so that the table of wake-ups cannot grow.
+# Topics of one kind share this many bells, so that the table of wake-ups does not grow.
 _BELLS = 64
 
-# How far fences may run ahead of the host's clock before their commits are forced to the disk:
-# less than it takes to start a machine again. See `keep_fence`.
+# How far fences may run ahead of the host's clock before their commits are forced to the disk: less
+# than a restart of the machine takes. See `keep_fence`.
 _FENCE_LEAD = 1_000_000
 
-# How many rows go into a statement at once. Twice as many make it hardly any faster.
+# How many rows one statement takes. Measured: twice as many are hardly faster.
 _SCORE = 20
 
 # By primary key. The WHERE keeps SQLite from reading ON as part of a join.
@@ -40,29 +40,29 @@ RING = """
 
 @cache
 def _for_rows(statement: str, rows: int, columns: int) -> str:
-    """Return a statement for so many rows of values, which stand for @rows in it."""
+    """Return a statement with @rows replaced by this many rows of values."""
     row = f"({', '.join('?' * columns)})"
     return statement.replace("@rows", ", ".join([row] * rows))
 
 
 def as_blob(value: bytes | None) -> bytearray | None:
-    """Return bytes in the form in which sqlite3 binds them five times as fast.
+    """Return bytes as a bytearray, which sqlite3 binds five times as fast.
 
-    Everything but int, float, str and bytearray it first looks up among the adapters. In statements
-    that run for each job that is a good part of the time.
+    It looks up all types but int, float, str and bytearray among the adapters first. In statements
+    that run for each job that takes a good part of the time.
     """
     return None if value is None else bytearray(value)
 
 
 def as_json(values: Sequence[str] | Sequence[int]) -> str:
-    """Return a list in the form in which a statement takes it."""
+    """Return a list as a parameter of a statement, in JSON."""
     return msgspec.json.encode(values).decode()
 
 
 def bells_of(topic: Topic) -> tuple[str, str]:
     """Return the bells that wake the watchers of a topic.
 
-    The first one wakes those of some other topics, too; the second one those of the whole kind.
+    The first one also wakes watchers of some other topics, the second one those of the whole kind.
     """
     kind, name = topic
     return f"{kind}:{crc32(name.encode()) % _BELLS}", f"{kind}:all"
@@ -71,10 +71,10 @@ def bells_of(topic: Topic) -> tuple[str, str]:
 def fetch(
     execute: Callable[[str, Any], Any], connection: Any, statement: str, values: Any
 ) -> list[Row]:
-    """Return all rows. Text that is not UTF-8 comes as bytes, so that one value fails no read.
+    """Return all rows. Text that is not UTF-8 comes as bytes, so that it does not fail the read.
 
-    sqlite3 would raise for the whole statement. To decode text in Python takes longer, so that is
-    done only where it is needed. What writes and returns text must not come here.
+    sqlite3 would raise for the whole statement. Decoding in Python is slower, so that is done only
+    after such an error, by running the statement again. So it is only for statements that read.
     """
     try:
         rows: list[Row] = execute(statement, values).fetchall()
@@ -100,7 +100,7 @@ def _text_or_bytes(stored: bytes) -> str | bytes:
 
 
 class Speaker(Protocol):
-    """Whoever can run statements on an open file; what they return is a cursor."""
+    """An object that can run statements on an open file and returns a cursor."""
 
     @property
     def execute(self) -> Callable[[str, Any], Any]: ...
@@ -111,8 +111,7 @@ class Speaker(Protocol):
 class Transaction:
     """Statements of one transaction, at one instant.
 
-    The clock is read after the write lock was got; an instant from before could be old by as much
-    as the wait for the lock.
+    The clock is read after the write lock was acquired, because waiting for the lock takes time.
     """
 
     def __init__(
@@ -137,13 +136,14 @@ class Transaction:
             "wall": self.wall,
             "boot_id": self.boot_id,
         }
-        # Without the write lock. Work that finds something to write sets `lasting`, and runs again.
+        # Without the write lock. Work that finds something to write sets `lasting`, and is run
+        # again.
         self.is_reading = is_reading
         self.lasting = False
         self.rings: list[Topic] = []
 
     def row(self, statement: str, **values: Any) -> Row | None:
-        """Return the only row, or None. `:namespace :now :wall :boot_id` are always known."""
+        """Return the only row, or None. `:namespace :now :wall :boot_id` are always bound."""
         rows = self._fetch(statement, {**self._common, **values})
         return rows[0] if rows else None
 
@@ -157,9 +157,9 @@ class Transaction:
         return changed
 
     def change_each(self, statement: str, values: Sequence[Row]) -> None:
-        """Run a statement with `VALUES @rows` for many rows. Nothing else is known to it.
+        """Run a statement with `VALUES @rows` for many rows. It has no other parameters.
 
-        The rows go in by the score: to start a statement takes as long as to run it for a row.
+        Several rows share a statement, because starting one costs as much as a row.
         """
         for at in range(0, len(values), _SCORE):
             rows = values[at : at + _SCORE]
@@ -167,10 +167,10 @@ class Transaction:
             self._execute(text, [*chain.from_iterable(rows)])
 
     def ring(self, *topics: Topic) -> None:
-        """Wake who watches topics of one kind: here after the commit, elsewhere at the next look.
+        """Wake watchers of topics: in this process after the commit, elsewhere at the next poll.
 
-        Each bell is written to once. So many topics that most bells would ring anyway ring the one
-        that stands for all of the kind.
+        Each bell is written once. With so many topics that most bells would ring, only the bell of
+        the whole kind rings.
         """
         if not topics:
             return
@@ -182,10 +182,10 @@ class Transaction:
         self.change(RING, bells=as_json([*bells]))
 
     def keep_fence(self, fence: int) -> None:
-        """Have the commit forced to the disk if time alone does not carry this fence.
+        """Force the commit to the disk if the clock alone does not protect this fence.
 
-        Fences follow the host's clock, so after a power loss it has passed all of them, also
-        those whose commits were lost. Not so if the clock was set back and fences count on from
-        the last one: then only the disk knows how far they have come.
+        Fences follow the host's clock, so after a power loss the clock has passed all of them, even
+        those whose commits were lost. If the clock was set back, fences count on from the last one,
+        and only the disk has it.
         """
         self.lasting = self.lasting or fence > self.wall + _FENCE_LEAD

@@ -1,4 +1,4 @@
-"""The store object: its parts, and what concerns the whole file."""
+"""The store object: its parts, and the calls about the whole file."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class SqliteStore(Connection):
         )
 
     async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
-        # Not in one transaction: others wait for the write lock meanwhile. And it need not be on
-        # the disk: if a power loss undoes it, it is done again.
+        # In several transactions, because other calls wait for the write lock meanwhile. They need
+        # not reach the disk: a later prune repeats what a power loss undoes.
         leases = await self.leases.prune(idle, limit)
         jobs, more = await self.run(lambda tx: prune(tx, limit))
         return Pruned(leases, jobs, more=more or leases == limit)

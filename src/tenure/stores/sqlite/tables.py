@@ -1,9 +1,9 @@
-"""The tables of the SQLite store: their columns, what may be in these, and their indexes.
+"""The tables of the SQLite store: their columns, the allowed values, and the indexes.
 
-SQLite stores any type in any column, and constraints do not hold for rows that somebody wrote with
-`ignore_check_constraints`, or that a damaged disk has changed. So each column has a domain, which
-is used twice: as a constraint of the table, and by statements that count a row up or move it to
-another table, which ask whether it is sound. The bounds are those of `core.soundness`.
+SQLite stores any type in any column, and constraints do not hold for rows that were written with
+`ignore_check_constraints`, or that a damaged disk has changed. So each column has a domain with two
+uses: as a constraint of the table, and in statements that increment a row or move it to another
+table, which check that it is sound. The bounds are those of `core.bounds`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "Table",
 ]
 
-# The type of a domain, and the bounds of what may be in it.
+# The type of a domain, and the bounds of its values.
 _DOMAINS: Final = {
     "row": ("INTEGER PRIMARY KEY", ""),
     "text": ("TEXT", ""),
@@ -64,7 +64,7 @@ class _Column(NamedTuple):
 
     @property
     def condition(self) -> str:
-        """What makes its value sound; @ stands for the table."""
+        """The condition for a sound value; @ stands for the table."""
         kind, bounds = _DOMAINS[self.domain]
         value = f'@"{self.name}"'
         sound = f"typeof({value}) = '{kind.lower()}'"
@@ -74,11 +74,11 @@ class _Column(NamedTuple):
 
 
 class Table:
-    """A table, and when a row of it can be used.
+    """A table, and the condition for a sound row.
 
-    `columns` are a list of names with their domains. `key` is the primary key, and the table itself
-    (WITHOUT ROWID): the rows of one key lie side by side, and a commit writes as few pages as can
-    be. Without it the first column is the number of the row.
+    `columns` is a list of names with their domains. `key` is the primary key of a table without row
+    ids: the rows of one key lie side by side, and a commit writes few pages. Without it the first
+    column is the number of the row.
     """
 
     def __init__(self, name: str, columns: str, *, key: str = "") -> None:
@@ -95,13 +95,13 @@ class Table:
         return [column.name for column in self._columns]
 
     def of(self, alias: str) -> str:
-        """Return the condition for a row that a statement calls so."""
+        """Return the condition for a sound row, under the alias of a statement."""
         return f"({self._sound.replace('@', f'{alias}.')})"
 
     @property
     def statement(self) -> str:
-        """The statement that makes the table."""
-        # One more than what may be counted up, so that counting up never violates it.
+        """The statement that creates the table."""
+        # One more than the soundness bound, so that an increment never violates it.
         room = self._sound.replace("@", "").replace(str(INSTANT_MAX), str(INSTANT_MAX + 1))
         room = room.replace(str(COUNTER_MAX), str(COUNTER_MAX + 1))
         parts = [column.declaration for column in self._columns]
@@ -111,11 +111,11 @@ class Table:
         return "\n".join(["CREATE TABLE", self._name, "(", ",\n".join(parts), end])
 
 
-# Leases. Instants named granted, arrived, renewed and expires are microseconds of the boot clock
-# and mean something only together with the row's boot_id.
+# Leases. Instants named granted, arrived, renewed and expires are microseconds of the boot clock,
+# valid only together with the row's boot_id.
 
-# One row per namespace: the last fence given out, whatever the key. There is one writer at a time,
-# so this row costs no concurrency, and an idle key needs to leave nothing behind.
+# One row per namespace: the last fence of all keys. SQLite has one writer at a time, so this row
+# costs no concurrency, and an idle key needs no row.
 _SPACE: Final = Table("tenure_space", "namespace text, fence integer", key="namespace")
 
 LEASE: Final = Table(
@@ -127,16 +127,15 @@ LEASE: Final = Table(
     key="namespace, key, holder",
 )
 
-# What a semaphore's answer needs to know about all its leases, so that no answer counts them: how
-# many there are, and their smallest and largest limit. There is a row exactly while the key has
-# leases with limits above 1.
+# A summary of a semaphore's leases, so that calls need not count them: their number, and their
+# smallest and largest limit. The row exists exactly while the key has leases with limits above 1.
 SEMAPHORE: Final = Table(
     "tenure_semaphore",
     "namespace text, key text, boot_id text, live limit, lowest limit, highest limit",
     key="namespace, key",
 )
 
-# The lines in front of keys, in order of place.
+# The waiters of keys, in order of place.
 WAITER: Final = Table(
     "tenure_waiter",
     """
@@ -150,7 +149,7 @@ _MARK: Final = Table(
     "tenure_mark", "namespace text, key text, value text, fence integer", key="namespace, key"
 )
 
-# The machines that use the file, and what each has seen of others: see machines.py.
+# The machines that use the file, and what each has seen of others; see machines.py.
 MACHINE: Final = Table(
     "tenure_machine", "id text, host text, wall instant, boot instant, turn fence", key="id"
 )
@@ -160,19 +159,19 @@ WATCH: Final = Table(
     key="machine, other",
 )
 
-# Counts the wake-ups of each bell; a process that polls rings what has changed. A bell stands for
-# all topics that hash to it, so there are at most 64 rows per kind of topic.
+# Counts the wake-ups of each bell; a process that polls wakes the watchers of changed bells. A bell
+# stands for all topics that hash to it, so there are at most 64 rows per kind of topic.
 _WAKE: Final = Table(
     "tenure_wake", "namespace text, bell text, rung integer", key="namespace, bell"
 )
 
-# Jobs. A job has a number of its own in this file, which its rows share: what never changes about
-# it is written once, and its place among the unfinished or the finished ones is a small row that
-# moves. Instants here are microseconds of the wall clock, except in tenure_replica and deadlines.
+# Jobs. All rows of a job share its number in this file. What never changes is written once. The row
+# that moves between the unfinished and the finished jobs is small. Instants here are microseconds
+# of the wall clock, except in tenure_replica and deadlines.
 
-# What was inserted. Names and payloads are not touched again until the job is pruned. A job without
-# a unique key has an empty one, one that is no run an empty schedule. The payload comes last: to
-# read what is before it, SQLite need not read it.
+# The inserted part, which is not written again until the job is pruned. The unique key is empty for
+# a job without one, and the schedule for a job that is no run. The payload comes last, so that
+# SQLite need not read it for the other columns.
 JOB: Final = Table(
     "tenure_job",
     """
@@ -183,13 +182,11 @@ JOB: Final = Table(
     """,
 )
 
-# The unfinished jobs: waiting where no replica holds them, running where one does. `allowed` and
-# `retained` are timeout and retention in microseconds, `retained_failed` is the retention if it
-# fails; `keyed` if it has a unique key.
-# `since` is when a job began to wait for its time, 0 if that was given as an instant. It is NULL if
-# the job waits for its turn alone, and may start whatever the clock shows.
-# `deadline` is of the boot clock, as the end of the replica that runs it: a step of the wall clock
-# ends no attempt.
+# The unfinished jobs: waiting without a holder, running with one. `allowed` and `retained` are
+# timeout and retention in microseconds, `retained_failed` is the retention if it fails; `keyed`
+# says whether it has a unique key. `since` is when the delay of a job began, 0 if its due time was
+# an instant. It is NULL if the job has no delay, and may start whatever the clock shows. `deadline`
+# is of the boot clock, like the end of its replica, so a step of the wall clock ends no attempt.
 LIVE: Final = Table(
     "tenure_live",
     """
@@ -205,9 +202,8 @@ LIVE: Final = Table(
     """,
 )
 
-# The finished jobs. Of those that succeeded, by far the most, no more is kept than is needed: no
-# id, and what was settled last is NULL where it is this very end, under this very fence; 's' is the
-# mark of a success.
+# The finished jobs. Successes, by far the most, are kept small: without id, and with NULL for the
+# last settlement if that is this end under this fence; 's' is the mark of a success.
 DONE: Final = Table(
     "tenure_done",
     """
@@ -237,10 +233,10 @@ _PAUSE: Final = Table(
     key="namespace, queue",
 )
 
-# Who runs jobs. `renewed` and `expires` are of the boot clock, as those of leases: a record ends
-# with the machine's start, and a step of the wall clock ends none. A job's row names the number, so
-# a record goes only after its last job. Once it is dead, its jobs are left to the `taker` until
-# `taken_until`.
+# Replicas. `renewed` and `expires` are of the boot clock, as those of leases: a restart of the
+# machine ends every record, and a step of the wall clock ends none. Rows of jobs refer to the
+# number, so a record is removed only after its last job. The jobs of a dead replica are reserved
+# for the `taker` until `taken_until`.
 REPLICA: Final = Table(
     "tenure_replica",
     """
@@ -277,30 +273,30 @@ TABLES: Final = (
 )
 
 INDEXES: Final = (
-    # Rows of tenure_live that cannot be read, out of the way, and until when they are kept for
-    # people to look at. Without types and constraints: whatever was there fits.
+    # Unreadable rows of tenure_live, and until when they are kept for inspection. Without types and
+    # constraints, so that every row fits.
     "CREATE TABLE tenure_aside AS SELECT *, 0 AS kept_until FROM tenure_live WHERE false",
     "CREATE INDEX tenure_aside_end ON tenure_aside (namespace, kept_until)",
     "CREATE INDEX tenure_aside_number ON tenure_aside (number)",
-    # Which lease of a semaphore ends next. A lease with limit 1 is the only one of its key, so
-    # locks are left out and pay nothing for it.
+    # Finds the lease of a semaphore that ends next. A lease with limit 1 is the only one of its
+    # key, so locks are left out and cost nothing.
     """
     CREATE INDEX tenure_lease_end ON tenure_lease (namespace, key, expires) WHERE "limit" > 1
     """,
     "CREATE UNIQUE INDEX tenure_job_id ON tenure_job (namespace, id)",
-    # In the order in which they are claimed, those apart that wait for their time. Running jobs are
-    # not in it, so that each claim takes its jobs out of its own way.
+    # In the order of claims, delayed jobs apart. Running jobs are not in it, so claimed jobs do not
+    # slow later claims.
     """
     CREATE INDEX tenure_live_ready
     ON tenure_live (namespace, queue, since IS NOT NULL, priority, due / 1000, id)
     WHERE holder IS NULL
     """,
-    # Which of them began to wait in the future: the clock was set back.
+    # Finds each delay that begins in the future, after the clock was set back.
     "CREATE INDEX tenure_live_since ON tenure_live (namespace, since) WHERE since IS NOT NULL",
-    # What a replica runs. A replica's number belongs to one namespace.
+    # The jobs of a replica. A replica's number belongs to one namespace.
     "CREATE INDEX tenure_live_held ON tenure_live (holder) WHERE holder IS NOT NULL",
-    # Nothing is written to these three for most jobs. The last one has the unfinished runs of a
-    # schedule, and those that one replica runs.
+    # Most jobs are in none of these three. The last one finds the unfinished runs of a schedule,
+    # and those on one replica.
     "CREATE INDEX tenure_live_cancel ON tenure_live (holder, id) WHERE cancelling = 1",
     """
     CREATE INDEX tenure_live_deadline ON tenure_live (namespace, deadline, id)
@@ -311,7 +307,7 @@ INDEXES: Final = (
     WHERE schedule <> ''
     """,
     "CREATE INDEX tenure_done_expiry ON tenure_done (namespace, expires)",
-    # People look for what went wrong, among far more that went well.
+    # Operators look for failed jobs, among far more successes.
     """
     CREATE INDEX tenure_done_state ON tenure_done (namespace, state, id)
     WHERE state <> 'succeeded'

@@ -1,4 +1,4 @@
-"""Taking part in a user's own transaction, on connections of sqlite3 and SQLAlchemy."""
+"""Joins a transaction of the user, on connections of sqlite3 and SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ __all__ = ["SqliteTransaction"]
 
 T = TypeVar("T")
 
-# What connections there are to take part in, and how to begin: for guard(), and for jobs.
+# For messages: the supported connections, and how to begin a transaction.
 _GUARDED: Final = ("sqlite3.Connection", "BEGIN IMMEDIATE")
 _BOUND: Final = (
     "sqlite3.Connection, or a connection of SQLAlchemy over sqlite3 or aiosqlite",
     "BEGIN IMMEDIATE, or in SQLAlchemy without the isolation level AUTOCOMMIT",
 )
-# Changes nothing, and still the transaction has the write lock then: nobody else writes between
-# what it reads next and its end.
+# Changes nothing, but takes the write lock, so that no other connection writes between the next
+# read and the end of the transaction.
 _LOCK: Final = "UPDATE tenure_wake SET rung = rung WHERE false"
-# How often somebody who waits for the write lock on an event loop looks.
+# How often a caller on an event loop polls for the write lock.
 _LOOK_EVERY: Final = 0.005
 _FILES: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
 
 
 class SqliteTransaction:
-    """A connection of the user's own to the file of a store."""
+    """A connection of the user to the file of a store."""
 
     def __init__(self, store: Connection, connection: object, purpose: Purpose) -> None:
         self._store = store
@@ -95,14 +95,14 @@ class SqliteTransaction:
 
         def with_write_lock(cursors: _Cursors) -> T:
             self._must_fit(cursors)
-            # Others are woken by the bells in the file, when they see that it has changed.
+            # Other processes are woken by the bells in the file, when they see that it has changed.
             store = self._store
             return work(Transaction(cursors, store.namespace, store.clock, store.damage))
 
         return await self._voice.run(with_write_lock)
 
     def _must_fit(self, cursors: _Cursors) -> None:
-        """Take the write lock in an open transaction on the right file, or raise ConfigError."""
+        """Take the write lock in an open transaction. Raises ConfigError for a wrong connection."""
         [[file]] = cursors.execute(_FILES, ()).fetchall()
         own = identity(self._store.path)
         if not file or own is None or identity(file) != own:
@@ -116,7 +116,7 @@ class SqliteTransaction:
 
 
 class _Cursors:
-    """What a `Transaction` needs, on a cursor of whichever driver."""
+    """What a `Transaction` needs of a connection of any driver."""
 
     def __init__(self, cursor: Any, driver: Any) -> None:
         self._cursor = cursor
@@ -129,7 +129,7 @@ class _Cursors:
     @property
     def begins_by_itself(self) -> bool:
         """Whether the driver begins a transaction before the first write."""
-        # From Python 3.12 on, autocommit=True or False is asked for instead.
+        # From Python 3.12 on, autocommit may be True or False in place of that.
         legacy = getattr(self._driver, "autocommit", -1) == -1
         return legacy and self._driver.isolation_level is not None
 
@@ -150,9 +150,9 @@ class _Sqlite3:
         self._connection = connection
 
     async def run(self, work: Callable[[_Cursors], T]) -> T:
-        """Return what `work` makes of the connection, which does not wait."""
+        """Run `work` on the connection, which does not wait."""
         cursor = self._connection.cursor()
-        # Tuples and text, whatever the user likes to get.
+        # Rows as tuples and text, whatever factories the user has set.
         liked, self._connection.text_factory = self._connection.text_factory, str
         cursor.row_factory = None
         try:
@@ -162,7 +162,7 @@ class _Sqlite3:
             cursor.close()
 
     async def begin(self, purpose: Purpose, *, on_loop: bool) -> None:
-        """Take the write lock, without keeping the loop from who has it: it may run there too."""
+        """Take the write lock without blocking the loop, where its holder may run too."""
         if self._connection.in_transaction:
             raise already_open(purpose)
         [patience] = self._connection.cursor().execute("PRAGMA busy_timeout").fetchone()
@@ -226,7 +226,7 @@ class _Alchemy:
 
 
 async def _pause(seconds: float) -> None:
-    """Wait in real time, by a virtual clock too: other processes do not know that."""
+    """Wait in real time, also under a virtual clock, because other processes use real time."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""The line in front of a lease key: who waits, and in which order."""
+"""The queue of a lease key: its waiters and their order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenure.stores.sqlite.tables import WAITER
 
 __all__ = ["Claim", "Line", "Waiter"]
 
-# The whole line: a process has one place in it, whatever waits inside. By primary key.
+# The whole queue: a process has one place, however many of its tasks wait. By primary key.
 LINE = f"""
     SELECT place, holder, "limit", boot_id, renewed, expires, {WAITER.of("tenure_waiter")}
     FROM tenure_waiter
@@ -48,7 +48,7 @@ REMOVE_WAITER = """
 
 
 class Claim(Struct, frozen=True):
-    """What a caller asks for. Times are microseconds."""
+    """The arguments of an acquire. Times are microseconds."""
 
     holder: str
     limit: int
@@ -57,7 +57,7 @@ class Claim(Struct, frozen=True):
 
 
 class Waiter(Struct):
-    """A place in the line as it is stored."""
+    """A stored place in the queue."""
 
     place: int
     holder: str
@@ -68,7 +68,7 @@ class Waiter(Struct):
 
 
 class Line:
-    """Who waits for a key at the transaction's instant, in order of place."""
+    """The waiters of a key at the transaction's instant, in order of place."""
 
     def __init__(self, tx: Transaction, key: str) -> None:
         self._tx = tx
@@ -76,10 +76,10 @@ class Line:
         self.waiters: list[Waiter] = []
 
     def load(self) -> None:
-        """Read the line, and remove places that have ended."""
+        """Read the queue, and remove places that have ended."""
         tx = self._tx
         for *row, is_sound in tx.rows(LINE, key=self._key):
-            # Who waits at a place that cannot be read asks again soon, and takes a place anew.
+            # The waiter of an unreadable place polls again soon, and takes a new place.
             waiter = Waiter(*row)
             if not is_sound or waiter.boot_id != tx.boot_id or waiter.expires <= tx.now:
                 tx.change(REMOVE_WAITER, key=self._key, place=waiter.place)
@@ -95,7 +95,7 @@ class Line:
         return next(places, len(self.waiters))
 
     def join(self, claim: Claim, life: int) -> None:
-        """Take a place at the end, or keep the place there is."""
+        """Take a place at the end, or keep the place that the waiter has."""
         at = self.ahead_of(claim.holder)
         if at < len(self.waiters):
             statement, place = KEEP_PLACE, self.waiters[at].place

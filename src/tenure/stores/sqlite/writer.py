@@ -1,10 +1,10 @@
-"""The one writer of an open store: a thread that talks to SQLite, and a way past it.
+"""The one writer of an open store: a thread that runs SQLite, and a short cut past it.
 
-Calls queue up while a transaction runs, and what has queued up runs in the next one, with one
-commit. Each call gets its own answer, after the commit.
+Calls queue up while a transaction runs, and all queued calls share the next one, with one commit.
+Each call gets its own answer after the commit.
 
-A brief call that finds the thread idle and the write lock free runs in the caller's own thread
-instead: two thread switches take several times as long as such a transaction (decision 6).
+A brief call that finds the thread idle and the write lock free runs in the caller's thread: two
+thread switches take several times as long as such a transaction (decision 6).
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ Work: TypeAlias = Callable[[Transaction], T]
 
 log = logging.getLogger("tenure")
 
-# A waiter in another process notices within this time. A look takes 3 µs, and only a store in
-# which somebody waits looks at all.
+# A waiter in another process sees a change within this time. A poll takes 3 µs, and only a store
+# with waiters polls.
 _LOOK_EVERY = 0.025
 
-# Keeps a transaction, and so everybody else's wait for the write lock, below about 10 ms.
+# Keeps a transaction, and so the wait of others for the write lock, below about 10 ms.
 _BATCH_MAX = 256
 
-# How many calls in a row may go past the thread. They never wait, so that the loop's other tasks
-# would not get their turn, and only the thread copies the log.
+# How many calls in a row may go past the thread. They never wait, so the loop's other tasks would
+# not run, and only the thread copies the log.
 _PAUSE_EVERY = 16
 
-# A thread that has just answered lets go of the connection within microseconds.
+# A thread that has just answered releases the connection within microseconds.
 _TURN_PATIENCE = 0.0002
 
 _NO_DATABASE: Callable[[], None] = lambda: None  # noqa: E731 - as if it were a weak reference
@@ -70,11 +70,11 @@ class _Request:
 
 
 class Writer:
-    """Runs work on the file. Make it on the event loop that will use it.
+    """Runs work on the file. Create it on the event loop that will use it.
 
-    The connection is a local variable of the thread, and all else knows it weakly and looks at the
-    process id first. So nobody touches or closes it after a fork: the thread does not exist in
-    the child, and its variables never go away.
+    The connection is a local variable of the thread. Other code has a weak reference, and checks
+    the process id first. So no code uses or closes it after a fork: the thread does not exist in
+    the child, and its variables are never released there.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        # Who has it may use the connection.
+        # The holder of this lock may use the connection.
         self._turn = threading.Lock()
         self._db: Callable[[], Database | None] = _NO_DATABASE
-        # Asked for and not answered yet, and how many went past the thread; the loop counts both.
+        # Unanswered calls, and how many went past the thread in a row; the loop counts both.
         self._pending = 0
         self._passed = 0
         self._thread = threading.Thread(target=self._main, name="tenure-sqlite", daemon=True)
@@ -121,8 +121,8 @@ class Writer:
     async def run(self, work: Work[T], mode: Mode) -> T:
         """Return what `work` returns, once its transaction has been committed.
 
-        It may run more than once, but only the last run counts. It must not touch anything of the
-        event loop.
+        The work may run more than once, but only the last run counts. It must not use the event
+        loop.
         """
         if self.forked:
             msg = (
@@ -136,9 +136,9 @@ class Writer:
         return await future
 
     async def run_brief(self, work: Work[T]) -> T:
-        """Do the same for work that takes some dozen microseconds and need not reach the disk.
+        """Do the same for work that takes microseconds and need not reach the disk.
 
-        Nothing that was asked for earlier is overtaken.
+        It never overtakes an earlier call.
         """
         self._passed += 1
         pause = self._passed % _PAUSE_EVERY == 0
@@ -151,9 +151,9 @@ class Writer:
         return await self.run(work, Mode.WRITE)
 
     def _try_here(self, work: Work[T], *, if_log_is_short: bool) -> tuple[T] | None:
-        """Run the work in the caller's thread if nobody else is at it, and return its answer.
+        """Run the work in the caller's thread if the connection is idle, and return its answer.
 
-        Whatever goes wrong is undone and left to the thread, which does it again and reports.
+        On any error it rolls back and leaves the work to the thread, which repeats it and reports.
         """
         if not self._turn.acquire(timeout=_TURN_PATIENCE):
             return None
@@ -181,12 +181,12 @@ class Writer:
         return (answer,)
 
     def end(self) -> None:
-        """Have the thread finish what was asked for, close the file and end."""
+        """Let the thread finish all queued calls, close the file and end."""
         if not self.forked:
             self._queue.put(None)
 
     async def stop(self) -> None:
-        """End, and return when it is done."""
+        """End the thread, and return when it has ended."""
         if not self.forked:
             self.end()
             await self._ended.wait()
@@ -194,14 +194,14 @@ class Writer:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look for wake-ups from other processes meanwhile, after any work and every 25 ms."""
+        """Poll for wake-ups from other processes in the block, after any work and every 25 ms."""
         self._watching += 1
         try:
             yield
         finally:
             self._watching -= 1
 
-    # All below runs in the thread, except for _settle.
+    # The methods below run in the thread, except for _settle.
 
     def _main(self) -> None:
         db: Database | None = None
@@ -216,7 +216,7 @@ class Writer:
         self._tell(self._ended.set)
 
     def _next(self) -> list[_Request] | None:
-        """Return all that is waiting, none of it if it is time to look, or None at the end."""
+        """Return all waiting calls; none if it is time to poll, and None at the end."""
         try:
             request = self._queue.get(timeout=_LOOK_EVERY if self._watching else None)
         except queue.Empty:
@@ -229,15 +229,17 @@ class Writer:
             request = self._queue.get()
         if not batch:
             return None
-        self._queue.put(None)  # nothing comes after the end: it is found again at once
+        self._queue.put(
+            None
+        )  # nothing comes after the end marker, which the next call finds at once
         return batch
 
     def _serve(self, db: Database | None, batch: list[_Request]) -> Database | None:
-        """Run the batch and answer it; return the connection to go on with."""
+        """Run a batch and answer it. Returns the connection to continue with."""
         try:
             db = self._connected(db)
             rings = self._run(db, batch) if batch else []
-        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
+        except Exception as error:  # noqa: BLE001 - every error must reach the callers
             for request in batch:
                 request.error = self._explained(error)
             self._answer(batch, [], set())
@@ -245,8 +247,8 @@ class Writer:
         try:
             bells = self._look(db) if self._watching else set()
             copy = self._checkpoints.is_due(db)
-            # From here to the next wait for work there is nothing to do, as a rule: the loop's
-            # thread wakes up now, and the two would fight for the interpreter.
+            # Usually there is no more work now. The loop's thread wakes up, and the two threads
+            # would compete for the interpreter.
             self._answer(batch, rings, bells)
         except Exception as error:  # noqa: BLE001 - the batch is committed, it must be answered
             self._looks.tell(str(self._explained(error)))
@@ -263,7 +265,7 @@ class Writer:
             db.refuse_torn()
         there = Database(self._path, self._migrate, was_there=not self._opening)
         if db is not None:
-            # Given up only now: if there is no other file yet, this one may come back.
+            # Closed only now: if there is no other file yet, this one may come back.
             log.warning("%s was moved or replaced; using what is there now.", self._path)
             self._drop(db)
         self._opening = False
@@ -275,7 +277,7 @@ class Writer:
         return explained(error, self._path, opening=self._opening)
 
     def _doubted(self, db: Database | None, error: Exception) -> Database | None:
-        """Return the connection if it can still be trusted after an error."""
+        """Return the connection if it is still usable after an error."""
         if db is None or is_busy(error) or isinstance(error, TenureError):
             return db
         self._drop(db)
@@ -288,11 +290,11 @@ class Writer:
             log.warning("closing %s failed: %s", self._path, error)
 
     def _run(self, db: Database, batch: list[_Request]) -> list[Topic]:
-        """Run all work in one transaction, and again without what fails, until the rest succeeds.
+        """Run all work in one transaction, and again without failing work, until the rest succeeds.
 
-        Return what to ring.
+        Returns the bells to ring.
         """
-        # For a cancelled one nobody waits any more, and it has not begun.
+        # Drop cancelled calls, which no caller waits for and which have not begun.
         requests = [request for request in batch if not request.future.cancelled()]
         mode = max((request.mode for request in requests), default=Mode.READ)
         while good := [request for request in requests if request.error is None]:
@@ -305,8 +307,8 @@ class Writer:
                 needed = self._do_all(db, good, rings, mode)
                 if needed is not None and needed <= mode:
                     if mode is Mode.DURABLE and db.changes == changes:
-                        # Only the trace of this machine is new. The next write leaves it: it is not
-                        # worth a wait for the disk, which idle workers would make others pay for.
+                        # Only the trace of this machine is new. The next write stores it: for a
+                        # trace alone, idle workers would make others wait for the disk.
                         return rings
                     db.commit()
                     if mode is not Mode.READ:
@@ -320,9 +322,9 @@ class Writer:
     def _do_all(
         self, db: Database, batch: list[_Request], rings: list[Topic], mode: Mode
     ) -> Mode | None:
-        """Run the work; return how it must be committed, None if one failed and spoiled the rest.
+        """Run the work. Returns how to commit it; None if one failed, and all must be rolled back.
 
-        The failed one may have written half of what it wanted, so all must be undone.
+        A failed one may have written a part of its changes.
         """
         needed = Mode.READ
         is_reading = mode is Mode.READ
@@ -343,14 +345,14 @@ class Writer:
         return needed
 
     def _look(self, db: Database) -> set[str]:
-        """Return the bells that rang since the last look."""
+        """Return the bells that rang since the last poll."""
         seen = db.data_version()
         if seen == self._seen:
             return set()
-        # In this order: what is committed in between is read now and seen as new the next time.
+        # In this order: a commit in between is read now, and seen as a change again next time.
         counts: dict[str, int] = dict(db.fetch(_RUNG, {"namespace": self._namespace}))
         before, self._rung, self._seen = self._rung, counts, seen
-        if before is None:  # the first look only learns how things stand
+        if before is None:  # the first poll only reads the current counts
             return set()
         return {bell for bell, rung in counts.items() if before.get(bell) != rung}
 
@@ -359,7 +361,7 @@ class Writer:
             self._tell(self._settle, batch, rings, bells)
 
     def _tell(self, callback: Callable[..., object], *values: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody there waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits
             self._loop.call_soon_threadsafe(callback, *values)
 
     def _settle(self, batch: list[_Request], rings: list[Topic], bells: set[str]) -> None:

@@ -1,9 +1,9 @@
 """A child process for CPU-bound handlers: it runs one job at a time, and it can be killed.
 
-A child is a fresh interpreter, never a fork: threads and connections of the worker are not in it.
-It is told which function to import and gets the arguments as the store has them. When its attempt
-must stop it is killed, with everything it has started; whatever it does to itself fails that one
-attempt. Children are used again while they are in good shape.
+A child is a new interpreter, never a fork, so it has no threads or connections of the worker. It
+gets the name of the function to import, and the arguments as the store has them. When its attempt
+must stop, the child is killed with everything it has started. A crash fails that one attempt only.
+Children run further jobs until they have run 100 or use too much memory.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ log = logging.getLogger("tenure")
 STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""What asks the worker to stop, and may reach its children as well."""
+"""Signals that ask the worker to stop, and that may reach its children as well."""
 
-# What handlers leave behind must not pile up for ever, whatever it is.
+# Limits what handlers can leave behind in a child: memory, threads, open files.
 _JOBS_MAX = 100
-# The next job of a child should find at least half of the memory free that it may use.
+# The next job of a child should find at least half of its memory limit free.
 _MEMORY_LEFT = 0.5
-# Nobody has used it for so long: its memory is better free.
+# After this time without a job a child ends, to free its memory.
 _IDLE_SECONDS = 300.0
-# A runaway fills about 1 GB a second, so that it gets some 100 MB beyond its limit.
+# Measured: a runaway fills about 1 GB a second, so it exceeds its limit by about 100 MB.
 _LOOK_EVERY = 0.1
 END_SECONDS = 1.0
-"""How long a child that is asked to end may take, and how long its last words may be on the way."""
+"""How many seconds a child may take to end, and its last messages to arrive."""
 
-# The same modules as here must be found, so the path comes first of all.
+# The child must find the same modules as this process, so sys.path is set before any import.
 _PROGRAM = (
     "import os, sys; sys.path[:] = sys.argv.pop().split(os.pathsep); "
     "from tenure.runtime.attempts.processes.child_main import main; main(int(sys.argv.pop()))"
@@ -88,12 +88,13 @@ class Child:
         self._excess = 0
         self._module = ""
         self.has_begun = False
-        """Whether its present or last job got as far as that."""
+        """Whether the handler of its current or last job has begun."""
         self.is_too_slow = False
-        """Whether it is killed because its job did not begin in time."""
+        """Whether it was killed because its job did not begin in time."""
         self._expiry: asyncio.TimerHandle | None = None
         self._gone = asyncio.ensure_future(process.wait())
-        # A process that a handler has forked may keep the socket open: then no end of it is seen.
+        # A process that a handler has forked may keep the socket open, so the end of the child
+        # alone would not close the stream.
         self._gone.add_done_callback(
             lambda _: self._loop.call_later(END_SECONDS, self._writer.transport.abort)
         )
@@ -113,7 +114,8 @@ class Child:
                     os.pathsep.join(str(folder) or str(Path.cwd()) for folder in sys.path),
                     stdin=asyncio.subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
-                    start_new_session=True,  # so that it can be killed with all it has started
+                    # a process group, to kill it with everything it has started
+                    start_new_session=True,
                 )
             except BaseException:
                 writer.close()
@@ -130,7 +132,7 @@ class Child:
 
     @property
     def is_worn(self) -> bool:
-        """Whether it has done enough, or holds on to too much."""
+        """Whether it should be replaced: it has run many jobs, or uses much memory."""
         if self._jobs >= _JOBS_MAX:
             return True
         return (
@@ -138,7 +140,7 @@ class Child:
         )
 
     def rest(self, expire: Callable[[], None]) -> None:
-        """Wait for the next job, but not for ever."""
+        """Call `expire` if no job comes for a while."""
         self._expiry = self._loop.call_later(_IDLE_SECONDS, expire)
 
     def wake(self) -> None:
@@ -146,7 +148,7 @@ class Child:
             self._expiry.cancel()
 
     async def run(self, order: Run, context: RunningJob, begun: Callable[[], None]) -> Ended:
-        """Run one attempt there; raise ProcessDied if the child does not survive it."""
+        """Run one attempt in the child. Raises ProcessDied if the child does not survive it."""
         self._jobs += 1
         self.has_begun = False
         slow = self._loop.call_later(self._start_seconds, self._end_too_slow, order)
@@ -176,8 +178,8 @@ class Child:
                     self.has_begun = True
                     begun()
                 case StoreNote(note=note) as store:
-                    # Nobody waits for the store here: the end of the job may follow at once. And
-                    # what an earlier job says late goes nowhere.
+                    # Stored in the background, because the end of the job may follow at once. Late
+                    # messages of an earlier job are dropped.
                     if (note.id, note.fence) == this:
                         self._storing.spawn(self._store(store, context))
                     else:
@@ -195,7 +197,7 @@ class Child:
         """Store jobs for the child, over the worker's own connection."""
         try:
             answers, existing = await context.insert(enqueue.news)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
+        except Exception as error:  # noqa: BLE001 - any error must reach the waiting job
             kind = type(error).__name__ if isinstance(error, StoreError) else "error"
             answer = Stored(enqueue.number, error=kind, problem=str(error) or repr(error))
         else:
@@ -210,20 +212,21 @@ class Child:
     async def _store(self, store: StoreNote, context: RunningJob) -> None:
         try:
             answer = Noted(store.number, await context.send_note(store.note))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job waits to hear of it
+        except Exception as error:  # noqa: BLE001 - any error must reach the waiting job
             answer = Noted(store.number, stored=False, problem=str(error) or repr(error))
         send(self._writer, answer)
 
     def kill(self) -> None:
-        """Kill it with everything it has started, at once."""
-        # While its group has a member, the system gives its number to no other process.
+        """Kill the child and everything it has started."""
+        # While its group has a member, the system does not reuse the id. If the child is gone but
+        # its id exists, that is another process.
         if self._gone.done() and _exists(self._process.pid):
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Let it end, and wait until it is gone; kill it if that takes long."""
+        """Close the connection and wait until the child has ended; kill it after a second."""
         self._writer.close()
         await asyncio.wait([self._gone], timeout=END_SECONDS)
         if not self._gone.done():
@@ -238,7 +241,7 @@ class Child:
         if not self._gone.done():
             self.kill()
             await asyncio.wait([self._gone])
-            return ProcessDied("its process has cut the connection to the worker", 0)
+            return ProcessDied("its process closed the connection to the worker", 0)
         code = self._gone.result()
         return ProcessDied(self._how(code), code)
 
@@ -270,9 +273,9 @@ class Child:
     async def _end_a_runaway(self) -> None:
         """Kill the child when it uses more memory than it may.
 
-        It is the memory really in use that counts. A limit of the system's own (RLIMIT_AS) counts
-        address space: of that, threads and numeric libraries reserve many times what they use, so
-        that a limit low enough to help would fail jobs that are in order.
+        The resident memory counts. A limit by the system (RLIMIT_AS) counts address space, of
+        which threads and numeric libraries reserve many times what they use. A limit low enough to
+        help would fail jobs that use little memory.
         """
         assert self._memory is not None
         while True:
@@ -281,7 +284,7 @@ class Child:
                 self.kill()
                 return
             waiting = self._loop.create_future()
-            # Real time also where the clock is virtual: the memory is real.
+            # Real time also under a virtual clock: the memory is real.
             self._loop.call_later(_LOOK_EVERY, _finish, waiting)
             await waiting
 

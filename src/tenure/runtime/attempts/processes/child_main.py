@@ -1,7 +1,7 @@
-"""The child's side of `processes`: runs one attempt after the other in its main thread.
+"""The main program of a child process: runs one attempt after the other in its main thread.
 
-A second thread talks with the worker, so that a job can say something while it computes, and so
-that a child whose worker is gone ends.
+A second thread exchanges messages with the worker, so that a job can report progress while it
+computes, and so that the child ends when its worker is gone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = ["main"]
 log = logging.getLogger("tenure")
 
 _PR_SET_PDEATHSIG = 1
-# The kernel looks for what to kill when memory runs out: rather this than the worker.
+# Makes the kernel's OOM killer choose this process before the worker.
 _OOM_SCORE, _OOM_SCORE_MAX = 500, 1000
 
 _KINDS = {"StoreUnavailable": StoreUnavailable, "StoreFull": StoreFull}
@@ -62,7 +62,7 @@ _to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 
 
 def main(descriptor: int) -> None:
-    """Run what the worker at the other end of this socket wants, until it goes away."""
+    """Run attempts for the worker at the other end of this socket, until the worker is gone."""
     _die_with_the_worker()
     with suppress(RuntimeError):  # where there is no stderr
         faulthandler.enable()
@@ -75,14 +75,14 @@ def main(descriptor: int) -> None:
     while (order := link.orders.get()) is not None:
         ended = _attempt(order, link, signatures)
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # it is the handler's business what became of them
+            with suppress(Exception):  # the handler may have closed or replaced them
                 stream.flush()
         link.done(ended)
     link.join()
 
 
 def _die_with_the_worker() -> None:
-    """Have the kernel end this process with the thread that started it, however that ends."""
+    """Make the kernel kill this process when the thread that started it ends, for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         score = Path("/proc/self/oom_score_adj")
@@ -92,11 +92,11 @@ def _die_with_the_worker() -> None:
 
 
 def _leave_signals_to_the_worker() -> None:
-    """Survive a signal to stop: the worker gets it too, and decides how long the job may run.
+    """Ignore signals to stop: the worker gets them too, and decides how long the job may run.
 
-    Service managers send SIGTERM to all processes at once. It is not SIG_IGN, which programs that
-    handlers start would inherit. Processes that a handler forks get the default back:
-    `multiprocessing` ends its own with SIGTERM.
+    Service managers send SIGTERM to all processes at once. This installs a handler and not SIG_IGN,
+    which programs that handlers start would inherit. Processes that a handler forks get the default
+    back, because `multiprocessing` ends its processes with SIGTERM.
     """
     defaults = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     forking = threading.local()
@@ -118,7 +118,7 @@ def _leave_signals_to_the_worker() -> None:
 
     for number in STOP_SIGNALS:
         signal.signal(number, stay)
-    # Held back until the default is there, or a signal right after the fork would have no effect.
+    # Blocked until the default is restored: a signal right after the fork would have no effect.
     os.register_at_fork(before=hold_back, after_in_parent=let_through, after_in_child=restore)
 
 
@@ -135,15 +135,15 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
             args, kwargs = signature.decode_arguments(record.payload)
         except ArgumentsError as error:
             return Ended(how="unreadable", report=_look_into(error))
-        # The time-out begins here. The worker has heard it before the handler can kill this
-        # process: else it would take the job for one that has not run, and run it again.
+        # The time-out begins here. The message must arrive before the handler can kill this
+        # process: otherwise the worker would assume that the job has not begun, and run it again.
         context.postponed = max(0.0, SystemClock().boot() - order.claimed)
         link.begun()
         try:
             result = copy_context().run(_call, context, function, args, kwargs)
         finally:
             link.flush_notes(context)
-    except BaseException as error:  # noqa: BLE001 - it belongs to the attempt, whatever it is
+    except BaseException as error:  # noqa: BLE001 - any error fails this attempt only
         return _raised(error)
     stored, problem = store_result(signature.encode_result(result), order.limit)
     return Ended(how="returned", result=stored, problem=problem)
@@ -161,7 +161,7 @@ def _raised(error: BaseException) -> Ended:
         case asyncio.CancelledError():
             return Ended(how="cancelled")
         case Retry():
-            after = getattr(error, "after", None)  # a subclass may have forgotten it
+            after = getattr(error, "after", None)  # a subclass may not have called __init__
             after = after if isinstance(after, int | float) else None
             return Ended(how="retry", report=_look_into(error), after=after)
         case Reject():
@@ -174,12 +174,12 @@ def _look_into(error: BaseException) -> ErrorReport:
     try:
         return report_on(error)
     except Exception:
-        log.exception("a job failed with an error that cannot be looked into")
-        return ErrorReport(type(error).__qualname__, "it could not be looked into; see the log")
+        log.exception("a job failed with an error that cannot be formatted")
+        return ErrorReport(type(error).__qualname__, "it could not be formatted; see the log")
 
 
 class _Link:
-    """The connection with the worker, on a loop in a thread of its own."""
+    """The connection to the worker, served by an event loop in a second thread."""
 
     def __init__(self, connection: socket) -> None:
         self._connection = connection
@@ -192,7 +192,7 @@ class _Link:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self.loop = self._runner.get_loop()
         self.orders: SimpleQueue[Run | None] = SimpleQueue()
-        """What to run; None: nothing more."""
+        """The attempts to run; None when the worker is gone."""
 
     def start(self) -> None:
         self._thread.start()
@@ -201,7 +201,7 @@ class _Link:
         self._thread.join()
 
     def begun(self) -> None:
-        """Say that the handler begins, and wait until that is on its way. In the main thread."""
+        """Send that the handler begins, and wait until it is sent. Called in the main thread."""
         with suppress(RuntimeError):  # as in `done`
             asyncio.run_coroutine_threadsafe(self._say_begun(), self.loop).result()
 
@@ -211,19 +211,19 @@ class _Link:
             await self._writer.drain()
 
     def done(self, ended: Ended) -> None:
-        """Say how the attempt ended. Called in the main thread."""
-        words = packed(ended)  # here, where an error ends this process and so the attempt
+        """Send how the attempt ended. Called in the main thread."""
+        words = packed(ended)  # encoded here, where an error ends this process and so the attempt
         self._at_work = False
-        with suppress(RuntimeError):  # the loop has ended: nobody listens any more
+        with suppress(RuntimeError):  # the loop has ended, because the worker is gone
             self.loop.call_soon_threadsafe(self._writer.write, words)
 
     def flush_notes(self, context: RunningJob) -> None:
-        """Have the attempt's last words sent before its end. Called in the main thread."""
+        """Send the attempt's last notes before its end. Called in the main thread."""
         with suppress(RuntimeError):  # as in `done`
             asyncio.run_coroutine_threadsafe(context.flush_notes(), self.loop).result()
 
     async def note(self, note: Note) -> bool:
-        """Have the worker store a note; False if the attempt is over."""
+        """Ask the worker to store a note. Returns False if the attempt is over."""
         self._last_number += 1
         number = self._last_number
         self._answers[number] = self.loop.create_future()
@@ -236,7 +236,7 @@ class _Link:
     async def enqueue(
         self, record: JobRecord, news: list[NewJob]
     ) -> tuple[list[Inserted], list[JobRecord]]:
-        """Have the worker store jobs. Raises what the store raised there."""
+        """Ask the worker to store jobs. Raises what the store raised there."""
         self._last_number += 1
         number = self._last_number
         answer: asyncio.Future[Stored] = self.loop.create_future()
@@ -271,6 +271,6 @@ class _Link:
                         if waiting is not None and not waiting.done():
                             waiting.set_result(stored)
         if self._at_work:
-            # Nobody wants the result any more. Whatever the job has started ends as well.
+            # The worker is gone, so the result is lost. Kills all that the job has started as well.
             os.killpg(0, signal.SIGKILL)
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Which function a child process imports for a task, and why it cannot import some."""
+"""Finds the function that a child process imports for a task, or explains why it cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_processes", "function_at", "place_of"]
 
 
 class _Runnable(Protocol):
-    """What of a handler matters here."""
+    """The attributes of a handler that this module needs."""
 
     @property
     def name(self) -> str: ...
@@ -24,14 +24,14 @@ class _Runnable(Protocol):
 
 
 def check_processes(handlers: Iterable[_Runnable]) -> None:
-    """Raise ConfigError if a child process could not import one of these."""
+    """Raise ConfigError if a child process cannot import the function of one of these handlers."""
     for handler in handlers:
         if handler.executor == "process":
             place_of(handler.function, handler.name)
 
 
 def place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
-    """Return the module and the name by which a child process gets this very function."""
+    """Return the module and the name under which a child process imports this function."""
     module, qualname = function.__module__, function.__qualname__
     if os.name != "posix":
         msg = f"task {task!r} has executor='process', which needs Linux, macOS or another Unix."
@@ -50,7 +50,7 @@ def place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
     if importable is not function:
         msg = (
             f"task {task!r} has executor='process', but {module}.{qualname} is not its function: "
-            "a child process would import something else, or nothing. Give the function a name "
+            "a child process would import something else, or fail. Give the function a name "
             "of its own at the top of its module, and let app.task be its outermost decorator."
         )
         raise ConfigError(msg)
@@ -58,7 +58,7 @@ def place_of(function: Callable[..., Any], task: str) -> tuple[str, str]:
 
 
 def function_at(module: str, qualname: str) -> Any:
-    """Return the function of that name, out of the task that may have taken its place."""
+    """Return the function of that name. If a decorator has made it a task, return its function."""
     target: Any = import_module(module)
     for name in qualname.split("."):
         target = getattr(target, name)

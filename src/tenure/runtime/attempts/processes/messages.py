@@ -1,7 +1,7 @@
-"""What a worker and its child processes say to each other, over a pair of sockets.
+"""The messages between a worker and its child processes, over a pair of sockets.
 
-Both ends are the same program, so nothing here outlives it. Values of users pass through as the
-JSON that the store has; nothing is pickled.
+Both ends run the same version, so the format needs no compatibility. Values of users pass through
+as the JSON that the store has. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Run(Struct, frozen=True, tag=True):
 
 
 class Noted(Struct, frozen=True, tag=True):
-    """What became of the note of that number."""
+    """The answer to the `StoreNote` of that number."""
 
     number: int
     stored: bool
@@ -58,12 +58,12 @@ class Noted(Struct, frozen=True, tag=True):
 
 
 class Stored(Struct, frozen=True, tag=True):
-    """What became of the jobs of the `Enqueue` of that number."""
+    """The answer to the `Enqueue` of that number."""
 
     number: int
     answers: list[Inserted] = []
     existing: list[JobRecord] = []
-    """The jobs that were there before, as far as they can be read."""
+    """The jobs that existed before, except for records that cannot be read."""
     error: str = ""
     """The kind of error; empty if they are stored."""
     problem: str = ""
@@ -74,14 +74,14 @@ class Begun(Struct, frozen=True, tag=True):
 
 
 class StoreNote(Struct, frozen=True, tag=True):
-    """Store this, and say what became of it."""
+    """Store a note of the attempt. `Noted` answers."""
 
     number: int
     note: Note
 
 
 class Enqueue(Struct, frozen=True, tag=True):
-    """Store these jobs for the attempt of this id and fence, and say what became of them."""
+    """Store these jobs for the attempt of this id and fence. `Stored` answers."""
 
     number: int
     id: str
@@ -97,7 +97,7 @@ class Ended(Struct, frozen=True, tag=True, kw_only=True):
     result: bytes = b""
     """As the store keeps it."""
     problem: str = ""
-    """Why callers cannot have the result."""
+    """Why callers cannot get the result; empty if they can."""
     report: ErrorReport | None = None
     after: float | None = None
     """For "retry"."""
@@ -108,13 +108,13 @@ FromChild: TypeAlias = Begun | StoreNote | Enqueue | Ended
 
 
 def packed(message: ToChild | FromChild) -> bytes:
-    """Return a message as it is sent: its length first."""
+    """Return a message in its wire format: the length, then MessagePack."""
     body = msgspec.msgpack.encode(message)
     return len(body).to_bytes(_LENGTH, "big") + body
 
 
 def send(writer: asyncio.StreamWriter, message: ToChild | FromChild) -> None:
-    """Send a message. Who has gone hears nothing."""
+    """Send a message. Does nothing if the other side is gone."""
     if not writer.is_closing():
         writer.write(packed(message))
 

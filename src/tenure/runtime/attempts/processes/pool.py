@@ -1,7 +1,8 @@
-"""The child processes of a worker: as many as it may have, started one at a time.
+"""The child processes of a worker: up to `process_workers`, started one at a time.
 
-A child runs one job at a time, and is used again while it is in good shape. The worker looks at
-`capacity` before it starts a job, so a job that waits for a child waits in the store.
+A child runs one job at a time, and then waits for the next. The worker checks `capacity` before it
+claims a job, so a job that must wait for a child waits in the store, where another worker can take
+it.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Returned(Struct, frozen=True):
 
     stored: bytes
     problem: str = ""
-    """Why callers cannot have it."""
+    """Why callers cannot get it; empty if they can."""
 
 
 class ProcessLimits(Struct, frozen=True, kw_only=True):
-    """What child processes may take."""
+    """The limits of child processes: their number, seconds to start, and bytes of memory."""
 
     workers: int
     start: float
@@ -69,7 +70,7 @@ class Processes:
 
     @property
     def capacity(self) -> int:
-        """How many attempts could be here now. One child at a time starts to make it larger."""
+        """How many attempts could run now. Children start one at a time, so it grows one by one."""
         return len(self._children) + self._may_start
 
     @property
@@ -84,9 +85,9 @@ class Processes:
         limit: int,
         begun: Callable[[], None] = lambda: None,
     ) -> Returned:
-        """Run an attempt; raise what its handler raised, or ProcessDied.
+        """Run an attempt. Raises what its handler raised, or ProcessDied.
 
-        Calls `begun` before the handler begins. Cancelled, it kills the child at once.
+        Calls `begun` before the handler begins. A cancellation kills the child at once.
         """
         claimed = SystemClock().boot()
         module, qualname = place_of(function, record.task)
@@ -101,7 +102,7 @@ class Processes:
                     raise
                 if child.is_too_slow:
                     raise
-                continue  # it died while it was idle or started: the job is not the reason
+                continue  # it died while idle or while starting, so the job is not the cause
             except BaseException:
                 self._end(child, kill=True)
                 raise
@@ -140,7 +141,7 @@ class Processes:
         return child
 
     async def _room(self) -> None:
-        """Wait for a child that is free, or that may be started: only runs of timers do."""
+        """Wait for a free child, or until one may start. Only runs of timers wait here."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -149,7 +150,7 @@ class Processes:
         except TimeoutError:
             msg = (
                 f"none of the {self._limits.workers} child processes of this worker was free "
-                f"within {self._limits.start:g} s. Raise process_workers, or run it elsewhere"
+                f"within {self._limits.start:g} s. Raise process_workers, or add another worker"
             )
             raise ProcessDied(msg, 0) from None
         finally:
@@ -163,7 +164,7 @@ class Processes:
         self._has_started(child)
 
     def _has_started(self, starting: object) -> None:
-        """The next child may start, now that this one has, or has failed to."""
+        """Let the next child start: this one has started, or has failed to."""
         if self._starting is starting:
             self._starting = None
             self._has_room()
@@ -202,7 +203,7 @@ class Processes:
 
 
 def _was_told_to_stop(error: ProcessDied) -> bool:
-    """Return whether a signal to stop ended the child, which can only be before it handles them."""
+    """Return whether a signal to stop killed the child, which is possible only while it starts."""
     return -error.exit_code in STOP_SIGNALS
 
 
@@ -211,7 +212,7 @@ def _result(ended: Ended) -> Returned:
     report = ended.report
     if ended.how == "returned":
         return Returned(ended.result, ended.problem)
-    if report is None:  # it has cancelled itself
+    if report is None:  # the handler has cancelled itself
         raise asyncio.CancelledError
     if ended.how == "retry":
         raise RetryInChild(report, ended.after)
