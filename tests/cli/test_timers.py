@@ -50,7 +50,7 @@ def test_unknown_names_are_explained(cli: Run, file_place: Place, command: list[
     result = cli(*file_place.options, "timers", *command, name)
     assert (result.code, result.out) == (2, "")
     assert "the store knows no timer or schedule" in result.err
-    assert "'tenure timers ls' shows those that are there" in result.err
+    assert "'tenure timers ls' lists the timers in the store" in result.err
     assert not STEERING & set(result.err)
     result = cli(*file_place.options, "timers", *command, name, "--json")
     assert (result.code, result.json["kind"]) == (2, "TimerNotFound")

@@ -94,7 +94,7 @@ async def test_a_full_store_is_not_reported_as_an_outage(
         "type": "urn:tenure:problem:store-full",
         "title": "There is no room for more",
         "status": 503,
-        "detail": "Nothing was stored. Retry later: room is freed as old jobs are removed.",
+        "detail": "Nothing was stored. Retry later: the store frees room as it removes old jobs.",
     }
     assert int(answer.headers["retry-after"]) >= 10
     assert "10.0.0.1" not in answer.text

@@ -235,7 +235,7 @@ async def handler() -> None: ...
 def test_two_routers_of_one_name_are_refused():
     app = Tenure("memory://")
     AsyncRouter(app, prefix="/reports")
-    with pytest.raises(ConfigError, match="named '/reports' on this app already"):
+    with pytest.raises(ConfigError, match="already has an AsyncRouter named '/reports'"):
         AsyncRouter(app, prefix="/reports")
     AsyncRouter(app, prefix="/reports", name="others")
     AsyncRouter(Tenure("memory://"), prefix="/reports")
@@ -265,9 +265,15 @@ def test_a_path_that_only_looks_like_a_job_is_accepted(path: str):
     ("declare", "message"),
     [
         (lambda: AsyncRouter(FastAPI()), "the Tenure app that stores the jobs, not a FastAPI"),
-        (lambda: AsyncRouter(Tenure("memory://"), owner="ann"), "is a function that says who asks"),
-        (lambda: AsyncRouter(Tenure("memory://"), headers=["Cookie"]), "'cookie' is a secret"),
-        (lambda: make().post(lambda: None), "declared with a path: @router.post\\(''\\)"),
+        (
+            lambda: AsyncRouter(Tenure("memory://"), owner="ann"),
+            "must be a function that returns the caller's id",
+        ),
+        (
+            lambda: AsyncRouter(Tenure("memory://"), headers=["Cookie"]),
+            "'cookie': this header contains a secret",
+        ),
+        (lambda: make().post(lambda: None), "needs parentheses: @router.post\\(''\\)"),
         (lambda: make().post("", max_wait="10m"), "at most 300 s, not '10m'"),
     ],
 )

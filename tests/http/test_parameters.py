@@ -323,6 +323,6 @@ async def test_types_that_fastapi_cannot_read_raise_an_error():
 
     change.__annotations__["body"] = Change
     router.post("")(change)
-    with pytest.raises(ConfigError, match="use Pydantic models"):
+    with pytest.raises(ConfigError, match="Use Pydantic models"):
         _ = router.router
     assert router.asgi is not None

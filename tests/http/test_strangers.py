@@ -279,7 +279,7 @@ def of_either(request: Request | None) -> str:
 @pytest.mark.parametrize("owner", [needing_more, of_text, of_either])
 def test_a_callable_that_needs_more_than_a_request_cannot_be_the_owner_function(owner: Any):
     router = AsyncRouter(Tenure("memory://"), prefix="/r", owner=owner)
-    with pytest.raises(ConfigError, match="called with the request alone"):
+    with pytest.raises(ConfigError, match="gets the request alone"):
         _ = router.asgi
 
 

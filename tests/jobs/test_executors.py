@@ -130,7 +130,7 @@ async def test_a_name_that_was_deleted_is_refused(make_module):
         hidden = work
         del work
     """)
-    assert "a child process would import something else, or nothing" in await refusal(module.app)
+    assert "a child process would import something else, or fail" in await refusal(module.app)
 
 
 async def test_a_task_declared_after_the_start_fails_with_the_same_error(make_module):

@@ -178,7 +178,7 @@ async def test_arguments_that_an_older_task_cannot_read_fail_the_job(app, make, 
 
 
 def test_current_job_outside_of_a_job_raises_an_error():
-    with pytest.raises(ConfigError, match="here is none"):
+    with pytest.raises(ConfigError, match="no job runs here"):
         current_job()
 
 

@@ -293,4 +293,4 @@ async def test_heartbeats_continue_after_an_unexpected_error(
     assert len(looks) > 3
     assert (after.id, after.dead) == (before.id, False)
     assert after.expires_in > 0
-    assert "the beats of a worker failed in an unexpected way; they go on" in caplog.text
+    assert "a heartbeat failed in an unexpected way; the next one follows" in caplog.text

@@ -213,7 +213,7 @@ async def test_progress_before_the_death_of_a_child_is_shown(
 async def test_unsupported_calls_in_a_child_fail_the_job(run):
     assert "result_limit allows" in (await run(cpu_tasks.save_too_much.request())).error
     job = await run(cpu_tasks.settle_itself.request())
-    assert "transaction() is for handlers that run in the worker's own process" in job.error
+    assert "transaction() needs a handler that runs in the worker's process" in job.error
 
 
 async def test_late_progress_of_a_job_is_dropped(tmp_path, capfd):
@@ -375,7 +375,7 @@ async def test_a_signal_to_stop_while_a_child_starts_fails_no_job(run, tmp_path,
         (cpu_tasks.exit_with.request(3), "its process ended with exit code 3 in the middle"),
         (cpu_tasks.die_of.request(signal.SIGSEGV), "its process was killed by SIGSEGV"),
         (cpu_tasks.die_of.request(signal.SIGKILL), "ran out of memory"),
-        (cpu_tasks.cut_the_connection.request(), "cut the connection"),
+        (cpu_tasks.cut_the_connection.request(), "closed the connection"),
     ],
     ids=["exit", "segv", "kill", "cut"],
 )

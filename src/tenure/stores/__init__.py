@@ -1,3 +1,5 @@
-"""Stores keep leases, jobs and schedules. `contract` is their promise, `memory` the executable
-specification of it; SQLite, Redis and PostgreSQL are compared with `memory` in tests.
+"""Stores keep leases, jobs and schedules for all replicas of a service.
+
+`contract` is the promise of every store, and each store is a package. `connect` creates the store
+for a URL.
 """

@@ -27,7 +27,7 @@ async def test_an_httpx_client_of_the_callers_is_used_and_stays_open(kind, serve
     await got(client.close())
     assert not own.is_closed
     await got(own.aclose() if kind is AsyncClient else own.close())
-    with pytest.raises(ConfigError, match="give base_url, auth to that one"):
+    with pytest.raises(ConfigError, match="pass base_url, auth to that client"):
         kind(server.url, http=own, auth=("a", "b"))
 
 

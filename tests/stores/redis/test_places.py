@@ -344,8 +344,8 @@ async def test_a_node_without_a_host_is_at_the_host_that_was_asked(network: Netw
     ("answer", "expected", "is_misled"),
     [
         (exceptions.ConnectionError("reset"), r"no node of the cluster answers \(reset\)", False),
-        (slots((0, 0, [(b"low", 7)])), "nobody serves slot", False),
-        ([], "nobody serves slot", False),
+        (slots((0, 0, [(b"low", 7)])), "no node serves slot", False),
+        ([], "no node serves slot", False),
         (exceptions.ResponseError("ERR This instance has cluster support disabled"), "two:2", True),
         (exceptions.ResponseError("ERR unknown command 'CLUSTER'"), "not part of a clus", True),
         (exceptions.AuthenticationError("NOAUTH log in"), "NOAUTH log in", False),
@@ -397,9 +397,9 @@ def sentinel_facts(replicas: int, others: int) -> Callable[[tuple[str, ...]], An
     [
         (1, 2, "ok", "with 1 replica and 3 sentinels"),
         (2, 5, "ok", "with 2 replicas and 6 sentinels"),
-        (1, 1, "warning", "with 1 replica and 2 sentinels: when one of them is gone"),
-        (1, 0, "warning", "1 sentinel: when one of them is gone"),
-        (0, 2, "warning", "with 0 replicas and 3 sentinels: nobody can take over"),
+        (1, 1, "warning", "with 1 replica and 2 sentinels: if one of them fails"),
+        (1, 0, "warning", "1 sentinel: if one of them fails"),
+        (0, 2, "warning", "with 0 replicas and 3 sentinels: no replica can take over"),
     ],
 )
 @in_virtual_time
@@ -416,7 +416,7 @@ async def test_a_group_is_counted(
 @pytest.mark.parametrize(
     ("owners", "level", "detail"),
     [
-        ([(b"one", 1)], "warning", "at one:1, with 0 replicas: nobody can take over"),
+        ([(b"one", 1)], "warning", "at one:1, with 0 replicas: no replica can take over"),
         ([(b"one", 1), (b"two", 2)], "ok", "cluster of 2 nodes"),
         ([(b"one", 1), (b"new", 3)], "ok", "cluster of 3 nodes"),
         ([(b"one", 1), (b"two", 2)], "ok", "with 1 replica"),

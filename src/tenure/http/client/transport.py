@@ -36,7 +36,7 @@ def http_client(kind: str, base_url: str, client: Any, options: dict[str, Any]) 
         return getattr(_library(), kind)(base_url=base_url, **options)
     if base_url or options:
         names = ", ".join([*(["base_url"] if base_url else []), *options])
-        msg = f"http= is a client already, so {names} has no effect. Pass it to that client."
+        msg = f"http= is a complete client: pass {names} to that client instead."
         raise ConfigError(msg)
     return client
 

@@ -16,7 +16,7 @@ __all__ = ["JSON", "ResponseData", "problem_response", "respond"]
 
 JSON = "application/json"
 
-_DAMAGED: Final = "Its record in the store is damaged. Submit the job again if you still need it."
+_DAMAGED: Final = "Its data in the store is damaged. Submit it again if you still need it."
 _FULL: Final = "Nothing was stored. Retry later: the store frees room as it removes old jobs."
 # A full store gets room when retentions run out or an operator acts, so in minutes, not seconds.
 _FULL_RETRY_AFTER: Final = "30"

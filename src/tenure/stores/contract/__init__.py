@@ -1,4 +1,4 @@
-"""The promise of every store. The memory store is the same promise, executable.
+"""The promise of every store. The store in plain Python is the same promise, executable.
 
 Rules for all calls:
 

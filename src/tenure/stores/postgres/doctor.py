@@ -121,7 +121,7 @@ class Doctor:
     async def _pooler_findings(
         self, first: asyncpg.Connection, other: asyncpg.Connection
     ) -> list[Finding]:
-        """Return a finding on a pooler in front, which invents the process id that it reports."""
+        """Return a finding on a pooler in front, which invents the process ids that it reports."""
         pid = await first.fetchval("SELECT pg_backend_pid()")
         if not await shares_sessions(first, other):
             if first.get_server_pid() == pid or self._address.shares_sessions:

@@ -112,7 +112,7 @@ class Pool:
         try:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
-            # Together, because a server that hangs delays each of them.
+            # Together, because a server that hangs holds up each of them.
             await asyncio.gather(*(_close(connection) for connection, _ in self._idle))
         finally:
             # Also if closing is cancelled. Callers without an answer get an error.

@@ -71,8 +71,8 @@ _ACCEPTED: Final = "connection of asyncpg or psycopg, or one of SQLAlchemy over 
 
 
 def _speak(connection: object, purpose: Purpose) -> _Asyncpg | _Psycopg | _Alchemy:
-    """Return a way to speak through a connection of the user's own."""
-    if isinstance(connection, asyncpg.Connection):  # true of those from a pool as well
+    """Return the adapter for a connection of the user."""
+    if isinstance(connection, asyncpg.Connection):  # includes connections of a pool
         return _Asyncpg(connection)
     # Looked up, not imported: a user of such a connection has imported it.
     psycopg = sys.modules.get("psycopg")

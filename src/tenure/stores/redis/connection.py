@@ -213,7 +213,7 @@ class Connection:
         raise fault
 
     async def read_format(self) -> bytes | None:
-        """Return the stored format, and write it if there is none."""
+        """Return the stored format; None if there is none."""
         stored: bytes | None = await self.ask("GET", f"{self.tag}format")
         return stored
 

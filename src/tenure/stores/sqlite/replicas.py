@@ -41,8 +41,8 @@ POSTPONE = """
     WHERE holder = :holder AND deadline IS NOT NULL
 """
 
-# Restarts delays that begin in the future, because the clock was set back. By tenure_live_since,
-# and then by number.
+# Restarts each delay that begins in the future, because the clock was set back. By
+# tenure_live_since, and then by number.
 RESTART_PAUSES = f"""
     UPDATE OR IGNORE tenure_live
     SET due = :wall + (due - since), since = :wall, revision = revision + 1

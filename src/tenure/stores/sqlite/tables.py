@@ -291,7 +291,7 @@ INDEXES: Final = (
     ON tenure_live (namespace, queue, since IS NOT NULL, priority, due / 1000, id)
     WHERE holder IS NULL
     """,
-    # Finds delays that begin in the future, after the clock was set back.
+    # Finds each delay that begins in the future, after the clock was set back.
     "CREATE INDEX tenure_live_since ON tenure_live (namespace, since) WHERE since IS NOT NULL",
     # The jobs of a replica. A replica's number belongs to one namespace.
     "CREATE INDEX tenure_live_held ON tenure_live (holder) WHERE holder IS NOT NULL",

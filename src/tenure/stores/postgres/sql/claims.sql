@@ -1,10 +1,10 @@
--- How jobs are given to replicas; see jobs.sql for the rules.
+-- Claims: give jobs to replicas; see jobs.sql for the rules.
 
--- Return those of some queues that are not paused, and when the first of their jobs is due that wait for
--- their time. Within its millisecond there may be one that is due a little earlier.
+-- Return the queues that are not paused, and when the first of their delayed jobs is due. Within its
+-- millisecond another job may be due slightly earlier.
 --
--- _from has 11 milliseconds for each queue: where to begin among the jobs that wait for their time, and among
--- the others of each priority. Without it, looks begin at the first job.
+-- _from has 11 milliseconds for each queue: where to begin among the delayed jobs, and among the others of
+-- each priority. Without it, searches begin at the first job.
 CREATE FUNCTION tenure.job_open(
     _namespace text, _queues text[], _now bigint, _from bigint[],
     OUT open text[], OUT later bigint
@@ -32,8 +32,8 @@ BEGIN
 END
 $$;
 
--- Let jobs whose time has come wait for their turn, among the others of their queues: the first _limit in
--- the order in which they are served. Returns how many. _from is as for job_open.
+-- Move due jobs among those of their queues without a delay: the first _limit in the order in which they
+-- are served. Returns how many. _from is as for job_open.
 CREATE FUNCTION tenure.job_end_pauses(
     _namespace text, _open text[], _limit integer, _now bigint, _from bigint[]
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
@@ -59,11 +59,11 @@ BEGIN
 END
 $$;
 
--- When the next of their jobs is due that wait for their time.
+-- When the next of their delayed jobs is due.
 CREATE FUNCTION tenure.job_next_due(_namespace text, _open text[], _now bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    -- Several of each, because within a millisecond they stand in the order of id.
+    -- Several of each, because within a millisecond they are in the order of id.
     -- index: job_ready
     RETURN (
         SELECT min(later.due)
@@ -78,13 +78,13 @@ BEGIN
 END
 $$;
 
--- Give a replica due jobs, in order. No row: there is no such replica. Otherwise the last row is no
--- job: it tells the instant of the claim in `started`, when the next job is due in `due`, and in `attempt`
--- how many jobs are due by now that waited for their time.
+-- Give a replica due jobs, in order. No row: there is no such replica. Otherwise the last row is no job: it
+-- has the instant of the claim in `started`, the next due time in `due`, and in `attempt` how many delayed
+-- jobs have become due.
 --
--- For _from see job_open. With it, or if the look for jobs took more than _pages pages, the last row also
--- has what bounds.py needs: in `message` the number of the transaction and its snapshot, in `finished` an instant
--- before it had that number, and in `tags` the queues that are open. `losses` is the pages that the look took.
+-- For _from see job_open. With it, or if the search took more than _pages pages, the last row also has the
+-- values for claim_bounds.py: in `message` the number of the transaction and its snapshot, in `finished` an
+-- instant before it had that number, in `tags` the open queues, and in `losses` the pages of the search.
 CREATE FUNCTION tenure.job_claim(
     _namespace text, _replica text, _claim_no bigint, _queues text[], _limit integer, _from bigint[],
     _pages integer, _test_now bigint
@@ -100,14 +100,14 @@ DECLARE
     _ids text[];
     _end tenure.job_record;
 BEGIN
-    -- Keeps recovery out and lets beats pass.
+    -- Blocks recovery, but not beats.
     -- index: replica_pkey
     SELECT * INTO _r FROM tenure.replica r
     WHERE r.namespace = _namespace AND r.id = _replica FOR KEY SHARE;
     IF NOT FOUND OR _r.dead THEN
         RETURN;
     END IF;
-    -- Waits for the same claim, should it still be on its way.
+    -- Waits for the same claim if that is still in flight.
     -- index: replica_claim_pkey
     SELECT c.claim_no INTO _last FROM tenure.replica_claim c
     WHERE c.namespace = _namespace AND c.replica = _replica
@@ -140,7 +140,7 @@ BEGIN
     -- index: replica_claim_pkey
     UPDATE tenure.replica_claim c SET claim_no = _claim_no
     WHERE c.namespace = _namespace AND c.replica = _replica AND c.page = _last / 50;
-    -- Before the look, which sees all that this snapshot sees.
+    -- Before the search, which sees all that this snapshot sees.
     _seen := pg_current_snapshot();
     _end.losses := - pg_stat_get_xact_blocks_fetched('tenure.job_ready'::regclass)
                    - pg_stat_get_xact_blocks_fetched('tenure.job'::regclass);
@@ -181,11 +181,11 @@ BEGIN
         _end.tags := _open;
     END IF;
     IF cardinality(_ids) = 0 THEN
-        -- Nothing happened that a crash could undo, so there is no need to wait for the disk.
+        -- A crash can undo nothing here, so there is no need to wait for the disk.
         PERFORM set_config('synchronous_commit', 'off', true);
     ELSE
-        -- They come back in the order of `taken`, because that can only be looked up in the table,
-        -- one after the other, and not the other way round.
+        -- Returned in the order of `taken`: the planner can only look up its rows in the table, one
+        -- by one, and not the reverse.
         -- index: job_pkey
         RETURN QUERY
         WITH taken AS MATERIALIZED (
@@ -208,8 +208,8 @@ BEGIN
 END
 $$;
 
--- Set aside those of the first due jobs of some queues that cannot be claimed; return them. For a claim
--- that has failed for what is in a row: each job is tried alone, and what was tried is undone.
+-- Set aside unclaimable jobs among the first due ones of some queues, and return them. For a claim that has
+-- failed because of a damaged row: it tries to claim each job alone, and rolls that back.
 CREATE FUNCTION tenure.job_sift(
     _namespace text, _queues text[], _limit integer, _test_now bigint
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
@@ -231,7 +231,7 @@ BEGIN
         ) AS found
     LOOP
         BEGIN
-            -- As text, all of it is read. index: job_pkey
+            -- Conversion to text reads every column. index: job_pkey
             SELECT j::text INTO _all FROM tenure.job j
             WHERE j.namespace = _namespace AND j.id = _id;
             UPDATE tenure.job j SET attempt = tenure.up(j.attempt)
@@ -239,7 +239,7 @@ BEGIN
             RAISE SQLSTATE 'TEN00';
         EXCEPTION
             WHEN SQLSTATE 'TEN00' THEN
-                NULL;  -- it can be claimed; undone by the error
+                NULL;  -- it can be claimed; the error rolls that back
             WHEN data_exception OR integrity_constraint_violation OR internal_error
                  OR data_corrupted THEN
                 _broken := _broken || _id;

@@ -1,10 +1,10 @@
--- Keeping, ending and using leases; see leases.sql for the rules.
+-- Renews, ends and uses leases; see leases.sql for the rules.
 --
--- Batches come as JSON and go as text with a letter for each lease: for arrays, asyncpg first asks
--- every new connection what they are made of, which takes as long as a hundred calls.
+-- Batches come as JSON, and answers go as text with a letter for each lease: for arrays, asyncpg first
+-- queries the types on every new connection, which takes as long as a hundred calls.
 
--- Give each lease its full ttl again: y, or n if it is not there or has ended. A question mark means
--- that another transaction has it: waiting could outlast the caller, and it may yet be renewed.
+-- Give each lease its full ttl again: y, or n if it does not exist or has ended. A question mark means that
+-- another transaction has it locked: waiting could outlast the caller, and it may still be renewed.
 CREATE FUNCTION tenure.lease_renew(_namespace text, _leases json, _test_now bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -17,7 +17,7 @@ BEGIN
         SELECT * FROM json_to_recordset(_leases)
         AS asked (key text, holder text, fence bigint, ttl bigint)
     LOOP
-        -- Not FOR UPDATE: a guard's FOR KEY SHARE must let renewals pass.
+        -- Not FOR UPDATE, which would block on a guard's FOR KEY SHARE.
         -- index: lease_pkey
         SELECT CASE WHEN l.ttl > 0 THEN l.renewed + l.ttl ELSE 0 END INTO _ends
         FROM tenure.lease l
@@ -43,7 +43,7 @@ BEGIN
 END
 $$;
 
--- End one lease; say whether it was live, and how many rows are gone. The caller locked the key.
+-- End one lease. Returns whether it was live, and how many rows were deleted. The caller has locked the key.
 CREATE FUNCTION tenure.lease_end(
     _k tenure.lease_key, _holder text, _fence bigint, _now bigint,
     OUT live boolean, OUT gone integer
@@ -61,9 +61,9 @@ BEGIN
         GET DIAGNOSTICS gone = ROW_COUNT;
         live := live OR gone > 0;
         EXIT WHEN gone > 0 OR _try = 2;
-        -- Not there, or locked by a renewal or a guard. To wait for a guard could be for ever: its
-        -- transaction may be the caller's own. So the lease ends here, which no guard hinders, and
-        -- its row goes at once if it was a renewal, else with the first decision after the guard.
+        -- Missing, or locked by a renewal or a guard. Waiting for a guard could deadlock, because its
+        -- transaction may be the caller's own. So the lease is ended, which a guard does not block. Its
+        -- row is deleted at once after a renewal, else with the first decision after the guard.
         -- index: lease_holder
         UPDATE tenure.lease l SET ttl = 0
         WHERE l.key_id = _k.id AND l.holder = _holder AND _fence IN (0, l.fence)
@@ -74,7 +74,7 @@ BEGIN
 END
 $$;
 
--- Remove all leases of a key and its line, whatever is in the rows. The key's own row stays, for its fence.
+-- Remove all leases and waiters of a key, readable or not. The key's own row stays, for its fence.
 CREATE FUNCTION tenure.lease_discard(_namespace text, _key text)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -97,7 +97,7 @@ BEGIN
 END
 $$;
 
--- End each lease and its holder's place in the line: y if the lease was live, else n.
+-- End each lease and its holder's place in the queue: y if the lease was live, else n.
 CREATE FUNCTION tenure.lease_release(_namespace text, _leases json, _test_now bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -108,7 +108,7 @@ DECLARE
     _found tenure.lease_key;
     _now bigint;
 BEGIN
-    -- By key, as everybody locks them; then as given.
+    -- Locked in the order of keys, answered in the order of the arguments.
     FOR _lease IN
         SELECT * FROM ROWS FROM (
             json_to_recordset(_leases) AS (key text, holder text, fence bigint)
@@ -152,7 +152,7 @@ BEGIN
 END
 $$;
 
--- Store a value if the lease is live, or if this very value has been stored under it before.
+-- Store a value if the lease is live, or if the same value was stored under it before.
 CREATE FUNCTION tenure.lease_mark(
     _namespace text, _key text, _value text,
     _lease_key text, _holder text, _fence bigint, _test_now bigint
@@ -166,8 +166,8 @@ BEGIN
     IF FOUND THEN
         RETURN true;
     END IF;
-    -- FOR SHARE keeps the lease until this commits. FOR KEY SHARE would as well, but would not
-    -- wait for a renewal under way, and call ended what has just been renewed.
+    -- FOR SHARE keeps the lease until this commits. FOR KEY SHARE would too, but would not wait for
+    -- a concurrent renewal, and would see a lease as ended that has just been renewed.
     -- index: lease_pkey
     SELECT CASE WHEN l.ttl > 0 THEN l.renewed + l.ttl ELSE 0 END INTO _ends
     FROM tenure.lease l
@@ -184,8 +184,8 @@ BEGIN
 END
 $$;
 
--- Bind the caller's own transaction to a lease: say whether it is live, and keep its row until that
--- transaction ends. Nobody gets its place before (see lease_settle), yet renewals pass.
+-- Bind the caller's transaction to a lease: return whether it is live, and lock its row until that
+-- transaction ends. Its place is not granted before (see lease_settle), but renewals pass.
 CREATE FUNCTION tenure.lease_hold(
     _namespace text, _key text, _holder text, _fence bigint, _test_now bigint
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -201,7 +201,7 @@ BEGIN
 END
 $$;
 
--- Forget keys that nobody holds or waits for and that were last granted _idle ago.
+-- Remove keys without holders and waiters that were last granted _idle ago.
 CREATE FUNCTION tenure.lease_prune(
     _namespace text, _idle bigint, _most integer, _test_now bigint
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
@@ -211,8 +211,8 @@ DECLARE
     _keys text[] := '{}';
     _floor bigint := 0;
 BEGIN
-    -- A key that is locked is in use. The look at the two other tables only saves work, for it
-    -- may be older than the lock; what counts is what is there after it, below.
+    -- A locked key is in use. The check of the other two tables only saves work, because it may be
+    -- older than the lock; the check below, after the lock, decides.
     -- index: lease_key_idle, lease_ends, waiter_pkey
     FOR _k IN
         SELECT * FROM tenure.lease_key k
@@ -234,7 +234,7 @@ BEGIN
         END IF;
     END LOOP;
     IF cardinality(_keys) > 0 THEN
-        -- In one transaction: whoever finds a key gone finds its fence in the floor.
+        -- In one transaction: a caller that finds a key missing finds its fence in the floor.
         INSERT INTO tenure.space AS s (namespace, floor) VALUES (_namespace, _floor)
         ON CONFLICT (namespace) DO UPDATE SET floor = greatest(s.floor, excluded.floor);
         -- index: lease_key_pkey

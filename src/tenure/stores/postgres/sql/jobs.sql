@@ -1,40 +1,40 @@
--- How jobs come in, and their unique keys; see leases.sql for the rules.
+-- Inserts of jobs, and their unique keys; see leases.sql for the rules.
 --
 -- Lock order, which excludes deadlocks: rows of job_key by key, of replica, of replica_claim, of job_done
--- by id, of job by id. Whoever comes to one out of turn does not wait for it (SKIP LOCKED).
+-- by id, of job by id. A function that needs a row out of this order does not wait for it (SKIP LOCKED).
 --
--- Batches come as text[], bytes as hexadecimal digits: for arrays of anything else, asyncpg first
--- asks every new connection what they are made of. Answers go as text with a letter for each item.
+-- Batches come as text[], bytes as hexadecimal digits: for other arrays, asyncpg first queries the types
+-- on every new connection. Answers go as text with a letter for each item.
 --
 -- Where a batch is joined with a table, the batch carries the namespace. So the planner cannot
 -- begin with "all jobs of the namespace", which looks cheap while there are few.
 
--- A stored time in microseconds; a week instead of one that cannot be counted.
+-- A stored time in microseconds; a week in place of one that is out of bounds.
 CREATE FUNCTION tenure.span(_seconds double precision) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _seconds >= 0 AND _seconds <= 1e10 THEN round(_seconds * 1000000)::bigint
                 WHEN _seconds IS NOT NULL THEN 604800000000 END
 $$;
 
--- How long a job that has finished in a state is kept, in microseconds.
+-- How long a job is kept after it has finished in a state, in microseconds.
 CREATE FUNCTION tenure.retention(
     _state text, _retention double precision, _failed double precision
 ) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT tenure.span(CASE WHEN _state = 'failed' THEN _failed ELSE _retention END)
 $$;
 
--- Lock the row of a unique key; made on first use.
+-- Lock the row of a unique key, which is created on first use.
 CREATE FUNCTION tenure.job_lock_key(_namespace text, _key text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     LOOP
-        -- Waits for who is about to take the key, and then finds it, or not if that was undone.
-        -- It is free until the caller takes it.
+        -- Waits for a transaction that is about to take the key. If that is rolled back, the key is
+        -- free until the caller takes it.
         -- index: job_key_pkey
         INSERT INTO tenure.job_key (namespace, key, id, digest, until, free_at)
         VALUES (_namespace, _key, '', '', 0, 0) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
-        -- Not there if it was removed as free meanwhile.
+        -- Missing if it was removed as free meanwhile.
         -- index: job_key_pkey
         PERFORM FROM tenure.job_key k
         WHERE k.namespace = _namespace AND k.key = _key FOR UPDATE;
@@ -43,8 +43,8 @@ BEGIN
 END
 $$;
 
--- Lock the rows of unique keys, which are sorted. Returns the keys that another transaction still holds after
--- _patience milliseconds; with _patience NULL it waits for them, and fails after lock_timeout.
+-- Lock the rows of sorted unique keys. Returns the keys that another transaction still holds after _patience
+-- milliseconds; with _patience NULL it waits for them, and fails after lock_timeout.
 CREATE FUNCTION tenure.job_lock_keys(_namespace text, _keys text[], _patience integer)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -58,7 +58,7 @@ BEGIN
         END LOOP;
         RETURN _busy;
     END IF;
-    -- As a rule all keys are free, and one subtransaction is enough for all of them.
+    -- Usually all keys are free, and one subtransaction is enough for all of them.
     BEGIN
         PERFORM set_config('lock_timeout', _patience::text, true);
         FOREACH _key IN ARRAY _keys LOOP
@@ -67,7 +67,7 @@ BEGIN
     EXCEPTION WHEN lock_not_available THEN
         FOREACH _key IN ARRAY _keys LOOP
             BEGIN
-                -- The neighbours of many keys that are held wait for a part of a second only.
+                -- Divided, so that other jobs of the batch wait only for a part of a second.
                 PERFORM set_config(
                     'lock_timeout', CASE WHEN cardinality(_busy) < 10 THEN '10' ELSE '1' END, true);
                 PERFORM tenure.job_lock_key(_namespace, _key);
@@ -81,8 +81,8 @@ BEGIN
 END
 $$;
 
--- Lock the keys of a batch, and decide about each of its jobs, in order: c created, d created before in
--- the same batch, e existing, m mismatch, b busy: an open transaction holds its key. holders are the jobs that
+-- Lock the keys of a batch, and decide about each of its jobs, in order: c created, d created before in the
+-- same batch, e existing, m mismatch, b busy: an open transaction holds its key. holders are the jobs that
 -- have the keys of e and m.
 CREATE FUNCTION tenure.job_admit(
     _namespace text, _ids text[], _keys text[], _digests text[], _keeps text[], _patience integer,
@@ -114,7 +114,7 @@ BEGIN
             WHERE k.namespace = _namespace AND k.key = _new.key;
             IF _k.id <> _new.id
                AND (_new.key = ANY (_taken) OR tenure.job_key_is_taken(_k, _now)) THEN
-                -- Right without the lock as well: that job had the key a moment ago.
+                -- Correct without the lock as well: that job had the key a moment ago.
                 _letter := CASE WHEN _k.digest = _new.digest THEN 'e' ELSE 'm' END;
                 holders := holders || _k.id;
             ELSIF _new.key = ANY (_busy) THEN
@@ -136,8 +136,8 @@ BEGIN
 END
 $$;
 
--- Whether another job may not have this key, which the caller has locked. If nobody could note when it
--- will be free, because it was locked when its job finished, the finished job tells.
+-- Whether this key is taken. The caller has locked it. If its row was locked when its job finished, its end
+-- was not written there, and follows from the finished job.
 CREATE FUNCTION tenure.job_key_is_taken(_k tenure.job_key, _now bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -161,8 +161,8 @@ BEGIN
 END
 $$;
 
--- Store jobs; see job_admit for the answers. Without keys, which also means that no id is there twice,
--- all are c, and answers is NULL. _patience is that of job_lock_keys.
+-- Store jobs; see job_admit for the answers. Without keys, when no id may occur twice, all are c, and answers
+-- is NULL. _patience is that of job_lock_keys.
 CREATE FUNCTION tenure.job_insert(
     _namespace text, _ids text[], _tasks text[], _queues text[], _priorities text[],
     _payloads text[], _tags text[], _delays text[], _ats text[], _timeouts text[],
@@ -171,7 +171,7 @@ CREATE FUNCTION tenure.job_insert(
     OUT at bigint, OUT answers text, OUT holders text[]
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- The transaction gets its number before its instant; bounds.py relies on that.
+    -- The transaction gets its number before its instant; claim_bounds.py relies on that.
     _number xid8 := pg_current_xact_id();
     _made text[];
 BEGIN
@@ -186,8 +186,8 @@ BEGIN
                        WHERE substr(answers, u.n::integer, 1) = 'c');
     END IF;
     LOOP
-        -- ON CONFLICT would cost every job a second look and a second record in the log, for the
-        -- sake of repeats, which are rare.
+        -- ON CONFLICT would cost every job a second look-up and a second record in the log, for
+        -- repeats, which are rare.
         BEGIN
             INSERT INTO tenure.job (
                 namespace, id, task, queue, priority, payload, tags, timeout, retention,
@@ -211,7 +211,7 @@ BEGIN
                 retention_failed, options, key, digest, keep, n)
             WHERE (answers IS NULL OR substr(answers, u.n::integer, 1) = 'c')
               AND (cardinality(_made) = cardinality(_ids) OR u.id = ANY (_made))
-            -- Everybody adds ids in this order: two callers may be repeating the same ones.
+            -- Every caller inserts ids in this order, because two may repeat the same ones.
             ORDER BY u.id COLLATE "C";
             EXIT;
         EXCEPTION WHEN unique_violation THEN
@@ -222,8 +222,8 @@ BEGIN
                 WHERE j.namespace = _namespace AND j.id = ANY (_made));
         END;
     END LOOP;
-    -- Repeats of jobs that have finished. Looked for afterwards: a job that finished while this was
-    -- under way was in neither table as the insert saw them.
+    -- Repeats of finished jobs. Searched after the insert: a job that finished concurrently was in neither
+    -- table as the insert saw them.
     -- index: job_done_pkey
     IF EXISTS (SELECT FROM tenure.job_done d
                WHERE d.namespace = _namespace AND d.id = ANY (_made)) THEN
@@ -246,13 +246,13 @@ BEGIN
 END
 $$;
 
--- Free the keys of jobs that have finished, or note when they will be free. It waits for nobody: who has
--- locked a key finds out by itself whether the job lives, and pruning the job frees what is left.
+-- Free the keys of finished jobs, or record when they will be free. It never waits: a transaction with a lock
+-- on a key checks itself whether the job lives, and pruning the job frees its key.
 CREATE FUNCTION tenure.job_free_keys(
     _namespace text, _ids text[], _keys text[], _now bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    -- Not those that have gone to another job meanwhile.
+    -- Leaves keys that belong to another job by now.
     -- index: job_key_pkey
     _keys := ARRAY(
         SELECT k.key FROM tenure.job_key k

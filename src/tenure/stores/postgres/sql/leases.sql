@@ -1,23 +1,22 @@
--- How leases are granted and refused; and the rules for all functions, one for each call of the store.
+-- Grants and refuses leases. These rules hold for all functions; there is one for each call of the store.
 --
--- Each function locks first and then looks, in separate statements. Under READ COMMITTED every
--- statement sees what was committed before it began, so what it reads after the lock is true as
--- long as the lock is held. A single statement would count with the snapshot from before its wait
--- for the lock, and admit too many.
+-- Each function locks first and then reads, in separate statements. Under READ COMMITTED every statement
+-- sees what was committed before it began, so a read after the lock is valid while the lock is held. A single
+-- statement would use the snapshot from before its wait for the lock, and admit too many.
 --
 -- Lock order, which excludes deadlocks: rows of lease_key, several of them by key, then rows of
 -- lease. Renewals and marks lock only rows of lease, and renewals never wait for one.
 --
--- The clock is read after the lock too, so that the instants of one key only grow.
+-- The clock is read after the lock as well, so that the instants of one key only grow.
 --
 -- Parameters and variables begin with _, columns never do.
 
--- The instant the caller was told to use, or the clock of this server.
+-- The instant of a virtual clock, or the clock of this server.
 CREATE FUNCTION tenure.now(_test_now bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT coalesce(_test_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 $$;
 
--- One more than a stored number. One that is out of bounds stays so, and whoever reads it tells.
+-- One more than a stored number. One that is out of bounds stays so, and readers report it.
 CREATE FUNCTION tenure.up(_number bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _number BETWEEN 0 AND 253402300799999998 THEN _number + 1 ELSE _number END
 $$;
@@ -27,13 +26,13 @@ CREATE FUNCTION tenure.up(_number integer) RETURNS integer LANGUAGE sql IMMUTABL
     SELECT CASE WHEN _number BETWEEN 0 AND 2147483646 THEN _number + 1 ELSE _number END
 $$;
 
--- The fence after one that was stored; NULL after one that is out of bounds: then the clock decides.
+-- The fence after a stored one; NULL after one that is out of bounds: then the clock decides.
 CREATE FUNCTION tenure.fence_after(_fence bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _fence BETWEEN 0 AND 253402300799999998 THEN _fence + 1 END
 $$;
 
--- Drop what has ended, clamp what a backward clock step made too long, make the limits exact again;
--- return the key's row as it is then. The caller has locked it.
+-- Drop ended leases and waiters, clamp those that a backward clock step made too long, and make the limits
+-- exact. Returns the new row of the key. The caller has locked it.
 CREATE FUNCTION tenure.lease_settle(_k tenure.lease_key, _now bigint)
 RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -47,9 +46,9 @@ BEGIN
                    WHERE -l.key_id = -_k.id AND l.renewed + l.ttl <= _now)
     ) THEN
         UPDATE tenure.lease l SET renewed = _now WHERE ~l.key_id = ~_k.id AND l.renewed > _now;
-        -- A row that is locked stays, and keeps its place: a guard protects it until its
-        -- transaction ends, or a renewal that came in time is about to commit. Waiting for either
-        -- would hold up the whole key.
+        -- A locked row stays, and keeps its place: a guard protects it until its transaction
+        -- ends, or a renewal in time is about to commit. Waiting for either would block the
+        -- whole key.
         DELETE FROM tenure.lease l
         WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = ANY (ARRAY(
             SELECT e.fence FROM tenure.lease e
@@ -65,7 +64,7 @@ BEGIN
     ) THEN
         UPDATE tenure.waiter w SET renewed = _now
         WHERE w.namespace = _k.namespace AND w.key = _k.key AND w.renewed > _now;
-        -- One that seems to wait for centuries cannot be read, and asks again if it is alive.
+        -- A waiter with a life of centuries is damaged, and polls again if it is alive.
         DELETE FROM tenure.waiter w
         WHERE w.namespace = _k.namespace AND w.key = _k.key
           AND (w.renewed::float8 + w.life <= _now OR w.life > 10000000000000000);
@@ -89,8 +88,8 @@ BEGIN
 END
 $$;
 
--- Tell the first in line that there is room for it, if there is. Only then: a commit that notifies
--- takes a lock of the whole database. The caller has settled the key.
+-- Wake the first waiter if there is room for it. Only then, because a commit that notifies takes a lock of
+-- the whole database. The caller has settled the key.
 CREATE FUNCTION tenure.lease_wake(_k tenure.lease_key) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -106,7 +105,7 @@ BEGIN
 END
 $$;
 
--- Return the key's row, locked until the transaction ends; made on first use.
+-- Return the key's row, locked until the transaction ends. It is created on first use.
 CREATE FUNCTION tenure.lease_lock(_namespace text, _key text)
 RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -119,22 +118,22 @@ BEGIN
         IF FOUND THEN
             RETURN _k;
         END IF;
-        -- Not found also if pruning deleted the row while this waited for it. Its fence is in the
-        -- floor then, which the grant reads later than this.
+        -- Also missing if pruning deleted the row while this waited for it. Its fence is in the floor
+        -- then, which the grant reads later.
         INSERT INTO tenure.lease_key (namespace, key) VALUES (_namespace, _key)
         ON CONFLICT DO NOTHING;
     END LOOP;
 END
 $$;
 
--- Return when to try again, and join the line (or keep the place in it) if asked to.
+-- Return when to try again. If requested, join the queue, or keep the place in it.
 CREATE FUNCTION tenure.lease_refuse(
     _k tenure.lease_key, _holder text, _limit integer, _ttl bigint, _meta text,
     _waiting bigint, _ear text, _place bigint, _nth integer, _now bigint, OUT ends bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF _k.held > 0 THEN
-        -- The lower bound saves a walk over what renewals left in the index.
+        -- The lower bound skips old index entries of renewals.
         -- index: lease_ends
         SELECT l.renewed + l.ttl INTO ends FROM tenure.lease l
         WHERE -l.key_id = -_k.id AND l.renewed + l.ttl > _now
@@ -145,8 +144,8 @@ BEGIN
         WHERE w.namespace = _k.namespace AND w.key = _k.key ORDER BY w.place LIMIT 1;
     END IF;
     IF ends IS NULL THEN
-        -- Some that count have ended or are gone: kept by a guard whose end nobody knows, or
-        -- deleted by hand. Count them, and have the caller look again soon.
+        -- Some counted leases have ended, but a guard of unknown length keeps them, or rows were deleted
+        -- by hand. Count them again, and let the caller poll again soon.
         -- index: lease_key_pkey, lease_pkey, waiter_pkey
         UPDATE tenure.lease_key k
         SET held = (SELECT count(*) FROM tenure.lease l
@@ -173,13 +172,13 @@ BEGIN
         UPDATE tenure.lease_key k SET waiting = k.waiting + 1
         WHERE k.namespace = _k.namespace AND k.key = _k.key;
     END IF;
-    -- A refusal promises nothing that a crash could break (a place in the line lives no longer
-    -- than a restart takes), so it need not wait for the disk. For this transaction only.
+    -- A refusal promises nothing that a crash could break (a place in the queue ends during a
+    -- restart), so it need not wait for the disk. For this transaction only.
     PERFORM set_config('synchronous_commit', 'off', true);
 END
 $$;
 
--- Write the lease down and return its fence.
+-- Store the lease and return its fence.
 CREATE FUNCTION tenure.lease_grant(
     _k tenure.lease_key, _holder text, _limit integer, _ttl bigint, _meta text, _place bigint,
     _now bigint, OUT fence bigint
@@ -191,7 +190,7 @@ BEGIN
         WHERE w.namespace = _k.namespace AND w.key = _k.key AND w.place = _place;
         _k.waiting := _k.waiting - 1;
     END IF;
-    -- Read after the key was locked, so that a floor raised by forgetting this very key counts.
+    -- Read after the key was locked, so that a floor that pruning of this key has raised counts.
     -- index: space_pkey
     fence := greatest(
         tenure.fence_after(_k.fence),
@@ -233,8 +232,8 @@ BEGIN
         _k := tenure.lease_settle(_k, at);
     END IF;
     IF _k.held > 0 THEN
-        -- Asked again after a lost reply: the same lease, with its full ttl. One that has ended
-        -- and is still there is kept by a guard, and not to be revived.
+        -- A repeat after a lost reply: the same lease, with its full ttl. An ended lease that a guard
+        -- keeps must not be revived.
         -- index: lease_holder
         UPDATE tenure.lease l SET renewed = at, ttl = _ttl
         WHERE l.key_id = _k.id AND l.holder = _holder AND l.renewed + l.ttl > at

@@ -1,6 +1,6 @@
--- What dashboards and operators look at; see jobs.sql for the rules.
+-- Lists and counts of jobs for dashboards and operators; see jobs.sql for the rules.
 
--- Return jobs by id, in any order. Of those that were set aside only the id and that state.
+-- Return jobs by id, in any order. Jobs that were set aside have only the id and that state.
 CREATE FUNCTION tenure.job_get(_namespace text, _ids text[])
 RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE STRICT AS $$
 DECLARE
@@ -22,8 +22,8 @@ BEGIN
 END
 $$;
 
--- Return up to _most ids below _before, newest first, among which all that fit must be. Each way leads
--- through one index in the order of id; the narrowest that applies is taken.
+-- Return up to _most ids below _before, newest first, which include all matches. Each branch uses one index
+-- in the order of id; the narrowest that applies is taken.
 CREATE FUNCTION tenure.job_candidates(
     _namespace text, _state text, _tag text, _replica text, _most integer, _before text,
     OUT ids text[]
@@ -37,7 +37,7 @@ BEGIN
               AND j.id < _before
             ORDER BY j.id DESC LIMIT _most);
     ELSIF _state = 'running' THEN
-        -- What runs does so on one of the replicas. index: replica_pkey, job_held
+        -- Every running job is on one of the replicas. index: replica_pkey, job_held
         ids := ARRAY(
             SELECT h.id FROM tenure.replica r
             CROSS JOIN LATERAL (
@@ -80,13 +80,13 @@ BEGIN
 END
 $$;
 
--- Return jobs that fit, newest first. If there may be more, a last row has only an id: where to go on.
+-- Return matching jobs, newest first. If there may be more, a last row has only the id of the next page.
 CREATE FUNCTION tenure.job_find(
     _namespace text, _state text, _queue text, _task text, _tag text, _replica text,
     _limit integer, _before text
 ) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- As many are looked at; the bound that keeps a rare combination from costing the whole table.
+    -- How many jobs to visit, so that a rare combination does not cost a scan of the whole table.
     _most integer := greatest(5000, _limit + 1);
     _ids text[];
     _job tenure.job_record;
@@ -95,7 +95,7 @@ DECLARE
 BEGIN
     SELECT c.ids INTO _ids FROM tenure.job_candidates(
         _namespace, _state, _tag, _replica, _most,
-        -- Without a bound: longer than any id, and of the largest character there is.
+        -- Without a bound: longer than any id, of the largest character.
         coalesce(_before, repeat(U&'\+10FFFF', 201))) c;
     -- index: job_pkey, job_done_pkey
     FOR _job IN
@@ -167,7 +167,7 @@ BEGIN
 END
 $$;
 
--- How each queue stands that has unfinished jobs or is paused. Counts stop at _most.
+-- Count the jobs of each queue that is paused or has unfinished jobs. Counts stop at _most.
 CREATE FUNCTION tenure.job_counts(_namespace text, _most integer, _test_now bigint)
 RETURNS TABLE (queue text, waiting bigint, running bigint, oldest bigint, paused boolean,
                paused_for bigint, pause_reason text)
@@ -178,7 +178,7 @@ DECLARE
     _busy text[];
     _numbers bigint[];
 BEGIN
-    -- What runs is as much as all workers can, so it is simply counted.
+    -- There are only as many running jobs as all workers have slots, so they are all counted.
     -- index: replica_pkey, job_held
     SELECT array_agg(b.queue), array_agg(b.number) INTO _busy, _numbers
     FROM (
@@ -191,7 +191,7 @@ BEGIN
         WHERE r.namespace = _namespace GROUP BY h.queue
     ) AS b;
     LOOP
-        -- From name to name through the indexes, however many jobs each has.
+        -- Skips from name to name through the indexes, however many jobs each queue has.
         -- index: job_ready, queue_pause_pkey
         SELECT min(f.queue) INTO _next FROM (
             (SELECT j.queue FROM tenure.job j
@@ -241,7 +241,7 @@ BEGIN
 END
 $$;
 
--- Return jobs that nobody can finish: set aside, or on a replica that is not there.
+-- Return jobs that no worker can finish: set aside, or on a missing replica.
 CREATE FUNCTION tenure.job_stranded(
     _namespace text, _limit integer, _test_now bigint
 ) RETURNS TABLE (id text, replica text, is_aside boolean, left_over double precision)

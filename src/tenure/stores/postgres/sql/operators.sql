@@ -1,7 +1,7 @@
--- What operators do with jobs, and their end; see jobs.sql for the rules.
+-- Cancels, requeues, deletes and prunes jobs, and pauses queues; see jobs.sql for the rules.
 
--- Cancel: c cancelled, r requested, f finished, - no such job. Also says which jobs changed, and
--- which replicas run those requested.
+-- Cancel: c cancelled, r requested, f finished, - no such job. Also returns which jobs changed, and which
+-- replicas run the requested ones.
 CREATE FUNCTION tenure.job_cancel(
     _namespace text, _ids text[], _reason text, _test_now bigint,
     OUT answers text, OUT changed text[], OUT replicas text[]
@@ -21,7 +21,7 @@ BEGIN
         SELECT j.state, j.replica, j.cancelling, j.fence INTO _j FROM tenure.job j
         WHERE j.namespace = _namespace AND j.id = _asked.id FOR UPDATE;
         IF NOT FOUND THEN
-            -- In this order: it may have finished while this waited for its row.
+            -- In this order, because the job may have finished while this waited for its row.
             -- index: job_done_pkey
             _letter := CASE WHEN EXISTS (
                 SELECT FROM tenure.job_done d WHERE d.namespace = _namespace AND d.id = _asked.id
@@ -51,8 +51,8 @@ END
 $$;
 
 -- Decide whether a job may wait again, and take its key: r requeued, u unfinished, x conflict, n refused (a
--- run of a schedule), - no such job. The caller has locked the keys named in _locked, and the rows of
--- job_done; jobs in _moving are about to wait.
+-- run of a schedule), - no such job. The caller has locked the keys in _locked, and the rows of job_done;
+-- jobs in _moving are about to wait.
 CREATE FUNCTION tenure.job_may_requeue(
     _namespace text, _id text, _locked text[], _moving text[], _now bigint
 ) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
@@ -76,7 +76,7 @@ BEGIN
         RETURN 'r';
     END IF;
     IF _d.unique_key <> ALL (_locked) THEN
-        RETURN 'u';  -- it was, when the keys were read
+        RETURN 'u';  -- it had finished when the keys were read
     END IF;
     -- index: job_key_pkey
     SELECT * INTO _k FROM tenure.job_key k
@@ -125,7 +125,7 @@ BEGIN
         END IF;
         answers := answers || _letter;
     END LOOP;
-    -- In the order in which inserts add ids: one of these may be repeated right now.
+    -- In the order in which inserts add ids, because one of these may be repeated concurrently.
     -- index: job_done_pkey
     WITH gone AS (
         DELETE FROM tenure.job_done d
@@ -147,7 +147,7 @@ BEGIN
 END
 $$;
 
--- Let no job of a queue be claimed for so long, or (NULL) for good; 0 ends a pause.
+-- Pause a queue for _time, or (NULL) until it is resumed; 0 ends a pause.
 CREATE FUNCTION tenure.queue_pause(
     _namespace text, _queue text, _length bigint, _reason text, _test_now bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -164,7 +164,7 @@ BEGIN
 END
 $$;
 
--- Remove jobs that the caller has locked, with their tags. Returns their unique keys.
+-- Delete jobs that the caller has locked, with their tags. Returns their unique keys.
 CREATE FUNCTION tenure.job_remove(_namespace text, _ids text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -243,7 +243,7 @@ BEGIN
             PERFORM tenure.job_free_keys(_namespace, _gone, _keys, _now);
         END IF;
     END IF;
-    -- What is in no state that there is gets its week, too. It is in nobody's way.
+    -- A row in an unknown state is set aside for a week, too. It blocks no other job.
     -- index: job_aside
     PERFORM tenure.job_set_aside(_namespace, ARRAY(
         SELECT j.id FROM tenure.job j

@@ -1,7 +1,7 @@
--- What happens to the jobs of lost replicas; see jobs.sql for the rules.
+-- Finds the jobs of dead replicas; see jobs.sql for the rules.
 
--- Return up to _limit jobs that run on replicas that are not there: strangers. No call makes such jobs: what runs
--- stands on a replica's row from the claim on, and goes with it.
+-- Return up to _limit jobs that run on missing replicas. No call creates such jobs: a running job has a
+-- replica's row from its claim on, and that row stays until its last job has ended.
 CREATE FUNCTION tenure.job_strangers(_namespace text, _limit integer)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -31,9 +31,9 @@ BEGIN
 END
 $$;
 
--- Mark a replica, whose row the caller has locked, as dead, and leave it to _by for a while; without jobs it
--- is removed. Returns up to _limit of the jobs that it holds, and locks them; not those that somebody holds
--- in a transaction of their own, which wait for its end.
+-- Mark a replica, whose row the caller has locked, as dead, and reserve it for _by for a while; without jobs
+-- it is deleted. Returns up to _limit of its jobs, and locks them. Jobs that a transaction of a user has
+-- locked are left for later.
 CREATE FUNCTION tenure.replica_take(
     _namespace text, _replica text, _by text, _until bigint, _limit integer
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
@@ -59,8 +59,8 @@ BEGIN
 END
 $$;
 
--- Return the jobs of replicas that have expired and are not left to others, and of those past their
--- deadline. It waits for no replica and no job: what others have locked is left for the next time.
+-- Return the jobs of expired replicas that are not reserved for others, and jobs past their deadline. It waits
+-- for no lock: locked rows are left for the next call.
 CREATE FUNCTION tenure.job_expired(
     _namespace text, _by text, _reserved bigint, _grace bigint, _limit integer, _as_of bigint,
     _now bigint
@@ -86,7 +86,7 @@ BEGIN
                    AND r.taken_until > _now AND r.taken_until <= _now + _reserved)
         ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
     LOOP
-        EXIT WHEN cardinality(_found) = _limit;  -- what was not touched may still revive
+        EXIT WHEN cardinality(_found) = _limit;  -- replicas that were not visited may still revive
         _found := _found || tenure.replica_take(
             _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found));
     END LOOP;
@@ -97,7 +97,7 @@ BEGIN
           AND j.deadline IS NOT NULL AND j.deadline <= _until - _grace AND j.id <> ALL (_found)
         ORDER BY j.deadline, j.id LIMIT _limit - cardinality(_found) FOR UPDATE SKIP LOCKED);
     _strangers := tenure.job_strangers(_namespace, _limit - cardinality(_found));
-    -- Looked at once more under the lock.
+    -- Checked again under the lock.
     -- index: job_pkey, replica_pkey
     RETURN _found || ARRAY(
         SELECT j.id FROM tenure.job j
@@ -109,8 +109,7 @@ BEGIN
 END
 $$;
 
--- Jobs that run nowhere, or past their deadline, without what is large in them. The first row tells the
--- time alone.
+-- Return orphans and overdue jobs, without large columns. The first row has only the time.
 CREATE TYPE tenure.orphan AS (at bigint, aside text, whose text, job tenure.job_record);
 
 CREATE FUNCTION tenure.job_read_orphans(_namespace text, _ids text[])
@@ -128,8 +127,8 @@ BEGIN
 END
 $$;
 
--- Find up to _limit jobs of one replica, or of all that have expired, and what is past its deadline. What the
--- server cannot read is set aside; what has values that cannot be used is left to the caller.
+-- Find up to _limit jobs of one replica, or of all that have expired, and overdue ones. Rows that the server
+-- cannot read are set aside; rows with values out of bounds are left to the caller.
 CREATE FUNCTION tenure.job_orphans(
     _namespace text, _by text, _reserved bigint, _replica text, _grace bigint, _limit integer,
     _as_of bigint, _test_now bigint
@@ -144,7 +143,7 @@ BEGIN
         _found := tenure.job_expired(
             _namespace, _by, _reserved, _grace, _limit, _as_of, _now);
     ELSE
-        -- Waits for a claim under way, and lets none begin.
+        -- Waits for a concurrent claim, and blocks new ones.
         -- index: replica_pkey
         PERFORM FROM tenure.replica r
         WHERE r.namespace = _namespace AND r.id = _replica FOR UPDATE;
@@ -157,7 +156,7 @@ BEGIN
     BEGIN
         RETURN QUERY SELECT * FROM tenure.job_read_orphans(_namespace, _found);
     EXCEPTION WHEN data_exception OR internal_error OR data_corrupted THEN
-        -- All since BEGIN is undone. One of them cannot be read: each is read for itself.
+        -- All changes since BEGIN are rolled back. One job is unreadable, so each is read alone.
         FOREACH _id IN ARRAY _found LOOP
             BEGIN
                 RETURN QUERY SELECT * FROM tenure.job_read_orphans(_namespace, ARRAY[_id]);

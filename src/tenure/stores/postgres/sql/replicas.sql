@@ -1,6 +1,6 @@
 -- Replicas, and jobs that are set aside; see jobs.sql for the rules.
 
--- Make the record of a replica, unless there is one.
+-- Create the record of a replica, unless there is one.
 CREATE FUNCTION tenure.replica_join(
     _namespace text, _replica text, _ttl bigint, _meta text, _test_now bigint
 ) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -8,11 +8,11 @@ DECLARE
     _now bigint := tenure.now(_test_now);
 BEGIN
     LOOP
-        -- If the replica has joined and claimed before, this is a second row. The one with the last claim
-        -- counts, and both go together.
+        -- If the replica has joined and claimed before, this is a second row. The row with the last claim counts,
+        -- and both are deleted together.
         INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
         ON CONFLICT DO NOTHING;
-        -- Not there if it was removed meanwhile. One caller at a time goes on.
+        -- Missing if it was removed meanwhile. One caller at a time continues.
         -- index: replica_claim_pkey
         PERFORM FROM tenure.replica_claim c
         WHERE c.namespace = _namespace AND c.replica = _replica FOR UPDATE;
@@ -28,14 +28,14 @@ BEGIN
 END
 $$;
 
--- Cut what is left of replicas that were renewed in the future: the clock was set back.
+-- Shorten the life of replicas that were renewed in the future, because the clock was set back.
 CREATE FUNCTION tenure.replica_clamp(_namespace text, _now bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     -- index: replica_renewed
     IF EXISTS (SELECT FROM tenure.replica r
                WHERE '' || r.namespace = _namespace AND r.renewed > _now) THEN
-        -- Without waiting: who has the row is renewing or removing it.
+        -- Without waiting, because a transaction with the lock is renewing or deleting the row.
         -- index: replica_pkey, replica_renewed
         UPDATE tenure.replica r SET renewed = _now
         WHERE r.namespace = _namespace AND r.id = ANY (ARRAY(
@@ -46,7 +46,7 @@ BEGIN
 END
 $$;
 
--- Let pauses begin anew that begin in the future: the clock was set back. Returns the jobs that changed.
+-- Restart each delay that begins in the future, because the clock was set back. Returns the changed jobs.
 CREATE FUNCTION tenure.job_restart_pauses(_namespace text, _now bigint, _most integer)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
@@ -71,10 +71,10 @@ BEGIN
 END
 $$;
 
--- Renew records, and tell what their processes should know. The first row also tells which jobs changed.
+-- Renew records, and return the news for their processes. The first row also has the changed jobs.
 --
--- _from: nothing had expired some time after this instant, so earlier ends and deadlines are those of rows that
--- are gone; NULL if that is not known. held is NULL unless _count.
+-- _from: an instant up to which all expired rows are gone, so the search begins there; NULL if that is
+-- unknown. held is NULL unless _count.
 CREATE FUNCTION tenure.replica_beat(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
     _restarts_max integer, _from bigint, _count boolean, _test_now bigint
@@ -88,7 +88,7 @@ DECLARE
     _expired boolean;
     _replica text;
 BEGIN
-    -- Everybody renews in this order.
+    -- All callers renew in this order.
     FOR _replica IN SELECT DISTINCT u.id COLLATE "C" AS id FROM unnest(_replicas) AS u (id) ORDER BY id
     LOOP
         -- index: replica_pkey
@@ -97,7 +97,7 @@ BEGIN
         IF FOUND THEN
             _alive := _alive || _replica;
             IF _ahead > 0 THEN
-                -- What is being settled or recovered needs no more time.
+                -- A job that is being settled or recovered needs no later deadline.
                 -- index: job_pkey, job_held
                 UPDATE tenure.job j SET deadline = least(j.deadline, 253402300799999999) + _ahead
                 WHERE j.namespace = _namespace AND j.id = ANY (ARRAY(
@@ -116,7 +116,7 @@ BEGIN
         OR EXISTS (SELECT FROM tenure.replica r
                    WHERE r.namespace || '' = _namespace AND r.renewed + r.ttl >= _since
                      AND r.renewed + r.ttl <= _now)
-        -- In an order, because planned while the table was empty it would walk over all that run.
+        -- Ordered, because a plan from an empty table would visit all running jobs.
         OR (SELECT j.id FROM tenure.job j
             WHERE '' || j.namespace = _namespace AND j.state = 'running'
               AND j.deadline IS NOT NULL AND j.deadline >= _since AND j.deadline <= _now
@@ -166,8 +166,8 @@ BEGIN
 END
 $$;
 
--- Set jobs aside that cannot be read: out of everybody's way, kept for a week for a look by hand. Their
--- keys are free as if they had finished. Returns those that were not aside before.
+-- Set unreadable jobs aside: they block no other job, and are kept for a week for inspection. Their unique
+-- keys are free as if they had finished. Returns the jobs that were not aside before.
 CREATE FUNCTION tenure.job_set_aside(_namespace text, _ids text[], _test_now bigint)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -175,7 +175,7 @@ DECLARE
     _aside text[];
     _keys text[];
 BEGIN
-    -- What is not named here is copied as it is, not read.
+    -- Other columns are copied without being read.
     -- index: job_pkey
     WITH asked AS MATERIALIZED (
         SELECT j.namespace, j.id FROM tenure.job j

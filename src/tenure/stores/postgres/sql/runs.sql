@@ -1,18 +1,18 @@
--- Runs of schedules: which there are, whether there is room for one, and how it is made.
+-- Runs of schedules: lists them, checks the room for a new run, and inserts it.
 
--- A commit as core.schedules.records has it, but for the parts: those are lists of their fields.
+-- A commit of core.schedules.records, whose parts are lists of their fields.
 CREATE TYPE tenure.commit AS (
     id text, name text, expects jsonb, writes jsonb, declares boolean, not_before bigint, run jsonb,
     tick bigint, start_on text, rooms jsonb, lines jsonb, run_line jsonb
 );
--- What becomes of it.
+-- The outcome.
 CREATE TYPE tenure.committed AS (outcome text, room integer, blocking text[], stored jsonb);
 
 -- Return up to _most unfinished runs of a schedule by id, on one replica or ('') anywhere.
 CREATE FUNCTION tenure.job_runs(_namespace text, _schedule text, _replica text, _most bigint)
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    -- Up to the replica, or to a text that is longer than any id, and of the largest character there is.
+    -- Up to the replica, or to a text that is longer than any id, of the largest character.
     -- index: job_run
     RETURN ARRAY(SELECT r.id FROM (
         SELECT j.id FROM tenure.job j
@@ -23,7 +23,7 @@ BEGIN
 END
 $$;
 
--- Look for the first of some rooms for runs of a schedule that is full, and answer for it.
+-- Find the first full room for runs of a schedule, and return the answer for it.
 CREATE FUNCTION tenure.job_rooms(
     _namespace text, _schedule text, _rooms jsonb, _blocking_max integer
 ) RETURNS tenure.committed LANGUAGE plpgsql VOLATILE AS $$
@@ -35,8 +35,8 @@ BEGIN
         _most := _rooms->_n->>0;
         _a.outcome := CASE WHEN _rooms->_n->>2 IS NULL THEN 'full' ELSE 'instead' END;
         _a.room := _n;
-        -- By a statement of its own, after the lock: so it counts all runs that were made before. One look
-        -- both counts and names them: some may end before another one.
+        -- A separate statement after the lock, so that it counts all earlier runs. The same statement counts and
+        -- names them, because some may end before another statement.
         _a.blocking := tenure.job_runs(
             _namespace, _schedule, _rooms->_n->>1,
             CASE WHEN _a.outcome = 'full' THEN greatest(_most, _blocking_max) ELSE _most END);
@@ -48,13 +48,13 @@ BEGIN
 END
 $$;
 
--- Answer why no run may start on a replica: it is gone or has expired. NULL if it may.
+-- Return why no run may start on a replica: it is gone or has expired. NULL if one may.
 CREATE FUNCTION tenure.replica_unfit(_namespace text, _replica text, _now bigint)
 RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _r tenure.replica;
 BEGIN
-    -- Keeps recovery out and lets beats pass.
+    -- Blocks recovery, but not beats.
     -- index: replica_pkey
     SELECT * INTO _r FROM tenure.replica r
     WHERE r.namespace = _namespace AND r.id = _replica FOR KEY SHARE;
@@ -70,13 +70,13 @@ BEGIN
 END
 $$;
 
--- Store the run of a commit, if it makes one: running where it starts, under this fence, or waiting. Returns
--- its fence.
+-- Store the run of a commit, if it has one: running on its replica under this fence, or waiting. Returns its
+-- fence.
 CREATE FUNCTION tenure.job_bear(
     _namespace text, _c tenure.commit, _run jsonb, _fence bigint, _now bigint
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE STRICT AS $$
 DECLARE
-    -- As job_rows.py sends it; what is rare comes last.
+    -- In the order in which records.py sends it; rare fields come last.
     _timeout double precision := _run->>7;
     _tags jsonb := coalesce(_run->8, '[]');
     _runs boolean := _c.start_on <> '';

@@ -1,7 +1,7 @@
--- Timers and schedules; see jobs.sql for the rules. A commit comes as a list of what core.schedules.records
--- names, and so do its parts.
+-- Timers and schedules; see jobs.sql for the rules. A commit and its parts come as lists of the fields of
+-- core.schedules.records.
 --
--- Lock order: rows of schedule by name, the right to make schedules, then all that jobs have.
+-- Lock order: rows of schedule by name, the lock for creating schedules, then the locks of jobs.
 
 -- Return schedules by name, or (NULL) all whose names come after one; and the newest lines of each.
 CREATE FUNCTION tenure.schedule_read(
@@ -32,7 +32,7 @@ CREATE FUNCTION tenure.schedule_declare(
 ) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     now := tenure.now(_test_now);
-    -- Everybody locks in this order. index: schedule_pkey
+    -- All callers lock in this order. index: schedule_pkey
     UPDATE tenure.schedule s SET declared = now
     FROM (SELECT _namespace AS namespace, u.* FROM unnest(_names, _rulers) AS u (name, ruler)
           ORDER BY u.name COLLATE "C" OFFSET 0) AS a
@@ -46,7 +46,8 @@ BEGIN
 END
 $$;
 
--- Say what is against a commit, in the order of the contract; or that it is done, or instead of which room.
+-- Return why a commit is refused, in the order of the contract; or that it is done, or which room's `instead`
+-- applies.
 CREATE FUNCTION tenure.schedule_check(
     _namespace text, _c tenure.commit, _blocking_max integer, _now bigint
 ) RETURNS tenure.committed LANGUAGE plpgsql VOLATILE AS $$
@@ -65,7 +66,7 @@ BEGIN
           FROM jsonb_array_elements(_c.expects) AS x OFFSET 0) AS e
     LEFT JOIN tenure.schedule s ON s.namespace = e.namespace AND s.name = e.name AND s.is_sound;
     IF _ahead IS NOT NULL THEN
-        -- The clock was set back. Without waiting, for not all are locked. index: schedule_pkey
+        -- The clock was set back. Without waiting, because not all are locked. index: schedule_pkey
         UPDATE tenure.schedule s SET declared = _now
         WHERE s.namespace = _namespace AND s.name = ANY (ARRAY(
             SELECT f.name FROM tenure.schedule f
@@ -83,8 +84,8 @@ BEGIN
 END
 $$;
 
--- Write a document, or delete it if its standing is null; with a name alone it keeps all it has. The
--- commit's own schedule notes the run. Returns the highest fence of that, NULL if it is not there.
+-- Write a document, or delete it if its standing is null; with a name alone it keeps its values. The
+-- commit's own schedule records the run. Returns its highest fence, NULL if the schedule does not exist.
 CREATE FUNCTION tenure.schedule_write(
     _namespace text, _c tenure.commit, _write jsonb, _has_run boolean, _now bigint
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
@@ -128,12 +129,12 @@ BEGIN
 END
 $$;
 
--- Carry out a commit that was checked; return the fence of its run, NULL if it makes none.
+-- Carry out a checked commit. Returns the fence of its run, NULL if it has none.
 CREATE FUNCTION tenure.schedule_carry_out(
     _namespace text, _c tenure.commit, _a tenure.committed, _decisions_max integer, _now bigint
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- Its own schedule notes the run and the declaration, if no write does.
+    -- Its own schedule records the run and the declaration, if no write does.
     _writes jsonb := _c.writes || CASE WHEN jsonb_path_query_array(_c.writes, '$[*][0]') ? _c.name
         THEN '[]' ELSE jsonb_build_array(jsonb_build_array(_c.name)) END;
     _run jsonb := CASE WHEN _a.outcome = 'done' THEN _c.run END;
@@ -148,7 +149,7 @@ BEGIN
     END LOOP;
     FOR _n IN 0 .. jsonb_array_length(_lines) - 1 LOOP
         CONTINUE WHEN _fence IS NULL OR _lines->_n = 'null';
-        -- What is like the newest line gets its number, and extends it. index: schedule_decision_pkey
+        -- A line with the same `like` as the newest extends it. index: schedule_decision_pkey
         INSERT INTO tenure.schedule_decision AS d
         SELECT _namespace, _c.name, CASE WHEN l."like" <> '' AND l."like" = n."like" THEN n.number
                                          ELSE tenure.up(greatest(n.number, 0)) END,
@@ -170,7 +171,7 @@ BEGIN
 END
 $$;
 
--- Carry out commits, in their order. fence is that of a run that was made, known a run that was there before.
+-- Carry out commits in order. fence is that of a new run, known is a run that existed before.
 CREATE FUNCTION tenure.schedule_commit(
     _namespace text, _names text[], _commits text[], _decisions_max integer, _blocking_max integer,
     _test_now bigint
@@ -185,15 +186,15 @@ DECLARE
     _a tenure.committed;
     _is_refused boolean := true;
 BEGIN
-    -- Everybody locks in this order. index: schedule_pkey
+    -- All callers lock in this order. index: schedule_pkey
     SELECT count(*), array_agg(l.name) FILTER (WHERE NOT l.is_sound) INTO _there, damaged FROM (
         SELECT s.name, s.is_sound FROM (SELECT _namespace AS namespace, u.name FROM unnest(_names) AS u (name)
                                         ORDER BY u.name COLLATE "C" OFFSET 0) AS a
         JOIN tenure.schedule s ON s.namespace = a.namespace AND s.name = a.name FOR NO KEY UPDATE OF s
     ) AS l;
     IF _there < cardinality(_names) THEN
-        -- What is not there yet cannot be locked: calls that may make some come one at a time. What
-        -- another call has made meanwhile has a version that no commit here can expect.
+        -- Missing rows cannot be locked, so calls that may create some run one at a time. A row that
+        -- another call has created meanwhile has a version that no commit here can expect.
         PERFORM pg_advisory_xact_lock(hashtextextended('tenure.schedule ' || _namespace, 0));
     END IF;
     now := tenure.now(_test_now);
@@ -219,7 +220,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     IF _is_refused THEN
-        -- Nothing happened that a crash could undo, so there is no need to wait for the disk.
+        -- A crash can undo nothing here, so there is no need to wait for the disk.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
 END

@@ -1,13 +1,12 @@
--- Settings of the functions that the store calls; whatever these call has them as well.
+-- Settings of the functions that the store calls. They also apply to the functions that these call.
 --
 -- Every look-up has its index, named beside it, and a plan that suits one key suits all. Without the
--- settings, a plan made while a table was small would read all of it later, and some statements would
--- be planned anew in every call. Where enable_sort is off, a statement must come in the order of its
--- index, because it stops early or locks what it reads.
+-- settings, a plan from a small table would later scan all of it, and some statements would be planned in
+-- every call. Where enable_sort is off, rows must come in the order of the index, because the statement stops
+-- early or locks what it reads.
 --
--- lock_timeout ends a call before the client gives it up, also where a pooler forbids settings of the
--- session; and sooner where the caller goes on without a job that somebody holds in a transaction of
--- their own.
+-- lock_timeout ends a call before the client gives it up, also if a pooler forbids settings of the session.
+-- It is shorter where the caller can continue without a job that a transaction of a user has locked.
 DO $$
 DECLARE
     _call regprocedure;

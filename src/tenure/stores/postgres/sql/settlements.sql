@@ -1,11 +1,11 @@
--- How attempts end, and what running jobs say of themselves; see jobs.sql for the rules.
+-- Settlements and notes of jobs; see jobs.sql for the rules.
 --
--- A settlement comes as a move, the word of core.records.Settlement.move: one digit each for the state that
--- the job gets (0 waiting, 2 succeeded, 3 failed, 4 cancelled), whether it yields to a pending cancel, how
+-- A settlement comes as a move, the word of core.jobs.records.Settlement.move: one digit each for the new
+-- state (0 waiting, 2 succeeded, 3 failed, 4 cancelled), whether it yields to a pending cancellation, and how
 -- many failures and losses to add; then its mark, by which a repeat is recognised.
 
--- Let jobs wait again: the attempts of a batch that end so, but not those of _cancelled. Returns them, and
--- the queues of those that are due within _soon.
+-- Let jobs wait again: the attempts of a batch with that end, except for _cancelled. Returns them, and the
+-- queues of those that are due within _soon.
 CREATE FUNCTION tenure.job_return(
     _namespace text, _ids text[], _fences text[], _moves text[], _delays text[], _errors text[],
     _histories text[], _cancelled text[], _soon bigint, _now bigint,
@@ -41,8 +41,8 @@ BEGIN
 END
 $$;
 
--- Move jobs to the finished ones: the attempts of a batch that end so, and as cancelled those of _cancelled.
--- With _runs false they are not running but waiting, and no attempt ends. Returns them.
+-- Move jobs to the finished ones: the attempts of a batch with that end, and _cancelled as cancelled. With
+-- _runs false they are waiting jobs, and no attempt ends. Returns them.
 CREATE FUNCTION tenure.job_finish(
     _namespace text, _ids text[], _fences text[], _moves text[], _results text[], _errors text[],
     _reasons text[], _histories text[], _cancelled text[], _runs boolean, _now bigint
@@ -51,8 +51,8 @@ DECLARE
     _finished text[];
     _keys text[];
 BEGIN
-    -- By id and fence: state = 'running' would let the planner walk over all that runs. The fence
-    -- of a job that waits is known to readers, so what runs must have a replica too.
+    -- By id and fence: state = 'running' would let the planner visit all running jobs. Readers know
+    -- the fence of a waiting job, so this also checks for a replica.
     -- index: job_pkey
     WITH asked AS MATERIALIZED (
         SELECT _namespace AS namespace, u.*, u.id = ANY (_cancelled) AS yields,
@@ -105,9 +105,9 @@ BEGIN
 END
 $$;
 
--- End attempts, and answer for each: s settled, c cancelled instead, r repeated, l lost. No id may be in the
--- batch twice. Also says of which queues some are due within _soon. What somebody holds in a transaction of
--- their own is given up sooner than the whole call, so that the caller can tell.
+-- End attempts, with an answer for each: s settled, c cancelled, r repeated, l lost. No id may be in the
+-- batch twice. Also returns the queues of jobs that are due within _soon. Waiting for a job that a transaction
+-- of a user has locked ends before the call's time-out, so that the caller can distinguish it.
 CREATE FUNCTION tenure.job_settle(
     _namespace text, _ids text[], _fences text[], _moves text[], _delays text[],
     _results text[], _errors text[], _reasons text[], _histories text[], _soon bigint,
@@ -118,12 +118,12 @@ DECLARE
     _now bigint;
     _settled text[] := '{}';
     _cancelled text[] := '{}';
-    -- No query, which would cost every settlement.
+    -- No query, because its cost would apply to every settlement.
     _yield boolean := array_to_string(_moves, E'\n') ~ E'(^|\n)(0|.1)';
 BEGIN
     IF _yield THEN
-        -- Some wait again, or yield to a pending cancel. Several statements follow, and together they must
-        -- lock in the order of id.
+        -- Some wait again, or yield to a pending cancellation. Several statements follow, which together must lock
+        -- in the order of id.
         -- index: job_pkey
         SELECT coalesce(array_agg(j.id) FILTER (
             WHERE j.cancelling AND j.fence = a.fence::bigint AND a.move ~ '^(0|.1)'), '{}')
@@ -148,7 +148,7 @@ BEGIN
     IF cardinality(_settled) = cardinality(_ids) AND _cancelled = '{}' THEN
         answers := repeat('s', cardinality(_ids));
     ELSE
-        -- A later statement than the settlement's: it sees what that had to wait for.
+        -- A later statement than the settlement, so it sees what that had to wait for.
         -- index: job_pkey, job_done_pkey
         SELECT string_agg(CASE
             WHEN u.id = ANY (_cancelled) THEN 'c'
@@ -164,8 +164,8 @@ BEGIN
 END
 $$;
 
--- Whether a job runs under this fence. If so, nobody takes it away before the transaction ends: who
--- would, locks it FOR UPDATE first, and recovery skips what is locked. What it says of itself passes.
+-- Whether a job runs under this fence. If so, it cannot be taken over before the transaction ends: a change
+-- of its holder needs FOR UPDATE, and recovery skips locked rows. Its notes pass.
 CREATE FUNCTION tenure.job_hold(_namespace text, _id text, _fence bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -177,7 +177,7 @@ BEGIN
 END
 $$;
 
--- Store what running jobs say about themselves: y, or n if the fence is not current.
+-- Store the progress and checkpoints of running jobs: y, or n if the fence is not current.
 CREATE FUNCTION tenure.job_note(
     _namespace text, _ids text[], _fences text[], _progresses text[], _messages text[],
     _checkpoints text[]

@@ -1,41 +1,40 @@
--- All that is kept.
+-- All tables.
 --
 -- Instants and durations are whole microseconds. Names compare by their bytes (COLLATE "C"), which
 -- in UTF-8 is the order of code points, and which makes a prefix a range of the index.
 --
--- Constraints named ..._sound hold for everything that Tenure writes, with the bounds of
--- core.soundness. They keep others from writing what cannot be counted up. Functions do not rely on
--- them: whoever owns a table can drop them. Where they count, tenure.up and tenure.span stay within
--- the bounds whatever a row says.
+-- Constraints named ..._sound hold for everything that Tenure writes, with the bounds of core.bounds. They
+-- keep other programs from writing numbers that cannot be incremented. Functions do not rely on them, because
+-- the owner of a table can drop them: tenure.up and tenure.span stay within the bounds whatever a row has.
 --
--- Of jobs, an index begins with namespace, namespace || '' or '' || namespace, which all say the same.
--- With a form of its own for each index, a statement fits one of them only. Given a choice, the
--- planner took the wrong one while a table had no statistics, and walked over every job.
+-- Indexes of jobs begin with namespace, namespace || '' or '' || namespace, which are equal. With a different
+-- form for each index, a statement fits only one of them. Given a choice, the planner took the wrong index
+-- while a table had no statistics, and visited every job.
 
--- The format of all this, one row for each that was made here; code of `readable_from` and later can use it.
+-- The formats of the schema, one row for each that was created; code of `readable_from` and later can use it.
 CREATE TABLE tenure.format (
     number        integer PRIMARY KEY,
     readable_from integer NOT NULL,
     incarnation   uuid    NOT NULL DEFAULT gen_random_uuid()
 );
 
--- The last fence that was forgotten together with its key; see lease_prune.
+-- The highest fence of removed keys; see lease_prune.
 CREATE TABLE tenure.space (
     namespace text COLLATE "C" PRIMARY KEY,
     floor     bigint NOT NULL,
     CONSTRAINT space_sound CHECK (floor BETWEEN 0 AND 253402300800000000)
 );
 
--- One row for each lease key: the row that everything deciding about the key locks first.
+-- One row for each lease key. Every decision about the key locks it first.
 --
--- held and waiting count the rows in tenure.lease and tenure.waiter. They are exact because rows
--- are added and removed only by the functions of this schema, each under the lock of this row and
--- in the transaction that changes the count. (Who deletes rows by hand makes them too large; an
--- acquisition that is refused because of rows that it then does not find counts them anew.)
--- lowest and highest enclose the limits of the leases; equal, they are the limit of each.
+-- held and waiting count the rows in tenure.lease and tenure.waiter. They are exact because only the
+-- functions of this schema add and delete rows, each under the lock of this row and in the transaction that
+-- changes the count. (Deleting rows by hand makes them too large; an acquisition that is refused because of
+-- missing rows counts them again.) lowest and highest enclose the limits of the leases; if equal, they are
+-- the limit of each.
 --
--- No index covers what a grant changes, so that it is a heap-only update, for which the fill
--- factor leaves room in the page. Pruning finds idle keys by the hour, which changes seldom.
+-- No index covers the columns that a grant changes, so that it is a heap-only update, for which the fill
+-- factor leaves room in the page. Pruning finds idle keys by the hour, which seldom changes.
 CREATE TABLE tenure.lease_key (
     namespace    text COLLATE "C" NOT NULL,
     key          text COLLATE "C" NOT NULL,
@@ -55,11 +54,11 @@ CREATE TABLE tenure.lease_key (
 
 CREATE INDEX lease_key_idle ON tenure.lease_key (namespace, granted_hour);
 
--- Leases, and for a while those that have ended: the next decision about their key removes them.
+-- Leases, including ended ones until the next decision about their key deletes them.
 --
--- The primary key is what a guard holds on to: FOR KEY SHARE in a user's transaction lets renewals
--- pass, which change no key column, and keeps the row from being deleted, without which nobody
--- else gets its place. For this to hold a lease must end by deleting its row, never by updating it.
+-- A guard locks the primary key: FOR KEY SHARE in a user's transaction lets renewals pass, which change no key
+-- column, and prevents the deletion of the row, without which its place is not granted again. So a lease must
+-- end by deleting its row, never by updating it.
 CREATE TABLE tenure.lease (
     namespace text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,
@@ -79,16 +78,16 @@ CREATE TABLE tenure.lease (
         AND renewed BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
--- key_id, -key_id and ~key_id say the same. With a form of its own for each index, a statement fits
--- one index only. Given a choice, the planner took the wrong one while a table had no statistics,
--- and read every lease of the key.
+-- key_id, -key_id and ~key_id are equivalent. With a different form for each index, a statement fits only one
+-- of them. Given a choice, the planner took the wrong index while a table had no statistics, and read every
+-- lease of the key.
 CREATE INDEX lease_holder ON tenure.lease (key_id, holder);
--- Finds the ended ones, and the k-th to end, whatever the number of leases.
+-- Finds ended leases, and the k-th to end, however many leases there are.
 CREATE INDEX lease_ends ON tenure.lease ((-key_id), (renewed + ttl));
--- Finds those renewed in the future, as seen after the clock was stepped back.
+-- Finds leases renewed in the future, after the clock was set back.
 CREATE INDEX lease_renewed ON tenure.lease ((~key_id), renewed);
 
--- The line for each key, in the order of place. ear is the channel its store object listens on.
+-- The waiters of each key, in the order of place. ear is the channel on which its store object listens.
 CREATE TABLE tenure.waiter (
     namespace text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,
@@ -111,7 +110,7 @@ CREATE TABLE tenure.waiter (
 
 CREATE UNIQUE INDEX waiter_holder ON tenure.waiter (namespace, key, holder);
 
--- Durable values that were written under the protection of a lease.
+-- Durable values that were written under a lease.
 CREATE TABLE tenure.mark (
     namespace text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,
@@ -121,9 +120,9 @@ CREATE TABLE tenure.mark (
     CONSTRAINT mark_sound CHECK (fence BETWEEN 0 AND 253402300800000000)
 );
 
--- Processes that run work. A job that is running stands on the row of its replica.
+-- Replicas. A running job depends on the row of its replica.
 --
--- Beats change no key column, so that they pass a claim, which locks the row FOR KEY SHARE.
+-- Beats change no key column, so a claim, which locks the row FOR KEY SHARE, does not block them.
 CREATE TABLE tenure.replica (
     namespace text COLLATE "C" NOT NULL,
     id        text COLLATE "C" NOT NULL,
@@ -140,19 +139,19 @@ CREATE TABLE tenure.replica (
         AND ttl BETWEEN 0 AND 10000000000000000)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
--- Not unique, because a beat would look at every earlier version of its row to check that, and there are as
--- many as beats while an old snapshot is open. There is one row for each one of replica_claim.
+-- Not unique, because a beat would visit every earlier version of its row to check that, one for each beat
+-- while an old snapshot is open. replica_claim has one row for each.
 CREATE INDEX replica_pkey ON tenure.replica (namespace, id);
--- Finds those that have expired; and those renewed in the future, as seen after a step back.
+-- Finds expired replicas; and those renewed in the future, after the clock was set back.
 CREATE INDEX replica_ends ON tenure.replica ((namespace || ''), (renewed + ttl));
 CREATE INDEX replica_renewed ON tenure.replica (('' || namespace), renewed);
 CREATE INDEX replica_dead ON tenure.replica ((namespace || '')) WHERE dead;
 
--- The last claim of each replica. Apart from it, because a claim must not hold up beats.
+-- The last claim of each replica. A separate table, because a claim must not block beats.
 --
--- The page of the number is part of the key, so that the newest version of a row is found without a look at
--- all earlier ones. There are as many as claims while an old snapshot is open. With the number itself in
--- the key, no claim would be a heap-only update.
+-- The page of the number is part of the key, so that the newest version of a row is found without visiting
+-- all earlier ones, one for each claim while an old snapshot is open. With the number itself in the key, no
+-- claim would be a heap-only update.
 CREATE TABLE tenure.replica_claim (
     namespace text COLLATE "C" NOT NULL,
     replica   text COLLATE "C" NOT NULL,
@@ -163,15 +162,15 @@ CREATE TABLE tenure.replica_claim (
 
 -- Jobs that are not finished: waiting, running, or (a row that cannot be read) aside.
 --
--- A row aside has in `deadline` when it is removed, and is exempt from the constraint. That leaves room
--- for one more than core.soundness, so that counting up never violates it.
+-- A row aside has in `deadline` when it is removed, and is exempt from the constraint. The constraint allows one
+-- more than core.bounds, so that an increment never violates it.
 -- settled_fence and settled_as are fence and mark of the last settlement, so that a repeat of it is recognised.
 -- replica is empty, deadline NULL and cancelling false unless the job is running.
--- since is when a job began to wait for its time, 0 if that was given as an instant; NULL if it waits
--- for its turn alone, and may start whatever the clock shows.
+-- since is when the delay of a job began, 0 if its due time was an instant; NULL if it has no delay, and may
+-- start whatever the clock shows.
 -- retention is for a job that succeeds or is cancelled, retention_failed for one that fails.
 -- schedule is empty for jobs that are no run of one.
--- Every job is updated once and deleted once, so vacuum has to come early and work fast.
+-- Every job is updated once and deleted once, so vacuum must run early and fast.
 CREATE TABLE tenure.job (
     namespace     text COLLATE "C" NOT NULL,
     id            text COLLATE "C" NOT NULL,
@@ -228,23 +227,23 @@ CREATE TABLE tenure.job (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- The order in which a queue is served; those apart that wait for their time. The cast keeps the planner
--- from taking the question apart.
+-- The order in which a queue is served, delayed jobs apart. The cast keeps the planner from splitting the
+-- condition.
 CREATE INDEX job_ready ON tenure.job (
     (namespace || ''), queue, ((since IS NOT NULL)::integer), priority, (due / 1000), id
 ) WHERE state = 'waiting';
--- Those that began to wait in the future, as seen after a step back.
+-- Each delay that begins in the future, after the clock was set back.
 CREATE INDEX job_since ON tenure.job (('' || namespace), since) WHERE since > 0;
--- What a replica runs.
+-- The jobs of a replica.
 CREATE INDEX job_held ON tenure.job ((namespace || ''), replica, id) WHERE state = 'running';
 CREATE INDEX job_deadline ON tenure.job (('' || namespace), deadline, id)
     WHERE state = 'running' AND deadline IS NOT NULL;
 CREATE INDEX job_cancelling ON tenure.job ((namespace || ''), replica, id) WHERE cancelling;
--- The unfinished runs of a schedule, and those on one replica. What was set aside is none of them:
--- it would take up a place of the limit for good.
+-- The unfinished runs of a schedule, and those on one replica. Without rows aside, which would occupy a
+-- place of the limit for good.
 CREATE INDEX job_run ON tenure.job ((namespace || ''), schedule, replica, id)
     WHERE schedule <> '' AND state <> 'aside';
--- The few that are neither waiting nor running.
+-- The few rows that are neither waiting nor running.
 CREATE INDEX job_aside ON tenure.job ((namespace || ''), deadline, id)
     WHERE state <> 'waiting' AND state <> 'running';
 
@@ -263,12 +262,12 @@ CREATE TABLE tenure.job_done (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE INDEX job_done_expires ON tenure.job_done ((namespace || ''), expires, id);
--- The few among the many that succeeded.
+-- The few that did not succeed.
 CREATE INDEX job_done_unsuccessful ON tenure.job_done (('' || namespace), state, id)
     WHERE state <> 'succeeded';
 
--- The tags of jobs, finished or not. Written once and pruned with the job: as an index of both tables
--- above, the same would have to be written again by each claim and each settlement.
+-- The tags of jobs, finished or not. Written once and pruned with the job. Indexes of both tables above would
+-- be written again by each claim and each settlement.
 CREATE TABLE tenure.job_tag (
     namespace text COLLATE "C" NOT NULL,
     tag       text COLLATE "C" NOT NULL,
@@ -277,9 +276,9 @@ CREATE TABLE tenure.job_tag (
 
 CREATE INDEX job_tag_id ON tenure.job_tag (namespace, tag, id);
 
--- Unique keys: taken while the job is in tenure.job, and before the instant `until` in any case.
--- free_at is when it is free, NULL as long as the job has not finished. unique_keep of a job is negative
--- if its key also stays for its retention: then that is in `until` once it has finished.
+-- Unique keys: taken while the job is in tenure.job, and in any case before the instant `until`. free_at is
+-- when it is free, NULL until the job has finished. unique_keep of a job is negative if its key also stays for
+-- its retention, which is in `until` once it has finished.
 CREATE TABLE tenure.job_key (
     namespace text COLLATE "C" NOT NULL,
     key       text COLLATE "C" NOT NULL,
@@ -294,7 +293,7 @@ CREATE TABLE tenure.job_key (
 CREATE INDEX job_key_free ON tenure.job_key ((namespace || ''), free_at)
     WHERE free_at IS NOT NULL;
 
--- Paused queues; until NULL they are for good.
+-- Paused queues; `until` is NULL for a pause without end.
 CREATE TABLE tenure.queue_pause (
     namespace text COLLATE "C" NOT NULL,
     queue     text COLLATE "C" NOT NULL,
@@ -304,10 +303,10 @@ CREATE TABLE tenure.queue_pause (
     CONSTRAINT queue_pause_sound CHECK (until BETWEEN -253402300799999999 AND 253402300799999999 IS NOT FALSE)
 );
 
--- One row for each schedule: the row that everything deciding about it locks first. One that is not sound
--- counts as not there. last_fence is the highest of its runs that were started at once.
--- No index covers what a tick changes, so that it is a heap-only update. What it leaves alone comes first:
--- the log leaves out how both versions of a row begin.
+-- One row for each schedule. Every decision about it locks it first. An unsound row counts as missing.
+-- last_fence is the highest fence of its runs that were started at once.
+-- No index covers the columns that a tick changes, so that it is a heap-only update. Unchanged columns come
+-- first, because the log omits the common prefix of both versions of a row.
 CREATE TABLE tenure.schedule (
     namespace  text COLLATE "C" NOT NULL,
     name       text COLLATE "C" NOT NULL,
@@ -355,8 +354,8 @@ CREATE TYPE tenure.job_record AS (
     finished bigint, result bytea, error bytea, history bytea, schedule text COLLATE "C"
 );
 
--- An unfinished job as its record, with or without what may be large. (as_record(j)).* costs no call: the
--- planner puts the columns in its place, as long as the type has their collations.
+-- The record of an unfinished job, with or without large columns. (as_record(j)).* costs no call: the planner
+-- inlines the columns, as long as the type has their collations.
 CREATE FUNCTION tenure.as_record(_j tenure.job, _is_whole boolean DEFAULT true)
 RETURNS tenure.job_record LANGUAGE sql IMMUTABLE AS $$
     SELECT (_j.id, _j.task, _j.queue, _j.priority, _j.state,
@@ -368,7 +367,7 @@ RETURNS tenure.job_record LANGUAGE sql IMMUTABLE AS $$
     )::tenure.job_record
 $$;
 
--- A finished job as its record.
+-- The record of a finished job.
 CREATE FUNCTION tenure.as_record(_d tenure.job_done)
 RETURNS tenure.job_record LANGUAGE sql IMMUTABLE AS $$
     SELECT (_d.id, _d.task, _d.queue, _d.priority, _d.state, _d.payload, _d.tags, _d.timeout,

@@ -10,7 +10,7 @@ local name, holder, meta, address = ARGV[2], ARGV[3], ARGV[6], ARGV[8]
 local limit, ttl, patience = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
 local found = call('MGET', KEYS[LEASE], KEYS[2])
 
--- One last fence for the whole namespace, so that a released key can leave nothing behind.
+-- One last fence for the whole namespace, so that a released key needs no record.
 local function next_fence()
   local last = tonumber(found[2])
   local fence = math.max((is_whole(last, 0, 2 ^ 53 - 2) and last or 0) + 1, now)
@@ -25,7 +25,7 @@ local function grant_alone()
   return {1, fence, 0, 0, limit, meta}
 end
 
--- Named for a lease that is ALONE; of a CROWD they are seen, kept, granted, waiters, limits and
+-- Named for a lease that is ALONE. For a CROWD they are seen, kept, granted, waiters, limits and
 -- strictest.
 local kind, owner, fence, since, renewed, life, bound, note = look(LEASE, name, found[1])
 if not kind then
@@ -44,20 +44,20 @@ end
 
 -- Insert crowd.lua here.
 
--- Put the lease that was alone into a crowd.
+-- Make a crowd of a lease that was alone.
 local function crowd_of_one()
   local crowd = {
     at = LEASE, name = name, live = 1, waiters = 0,
     seen = renewed, kept = 0, granted = since, limits = {[bound] = 1}, strictest = 0,
   }
-  -- What an earlier crowd left, if Redis has collected its head a moment before the rest.
+  -- Remains of an earlier crowd, if Redis has collected its head a moment before the other keys.
   call('DEL', KEYS[LEASE + 1], KEYS[LEASE + 2], KEYS[LEASE + 3])
   call('ZADD', KEYS[LEASE + 1], renewed + life, owner)
   write_info(crowd, owner, {
     fence = fence, since = since, renewed = renewed, life = life,
     limit = bound, ttl = life, meta = note, address = '',
   })
-  -- For its own length first: the newcomer's may be shorter.
+  -- For its own length first, because the new lease's may be shorter.
   keep(crowd, life)
   return crowd
 end
@@ -90,7 +90,7 @@ local function grant_in(crowd, waited)
   return {1, new_fence, other, 0, limit, meta}
 end
 
--- Take a place in the line, or keep it: the arrival number stays, all else is as asked for now.
+-- Take a place in the queue, or keep it: only the arrival number stays the same.
 local function join(crowd, place)
   local arrived, fresh = now, crowd.waiters == 0
   if place then
@@ -112,9 +112,9 @@ local function join(crowd, place)
   save(crowd)
 end
 
--- Return the smallest limit among the caller, the holders and the waiters ahead of it. It looks at
+-- Return the smallest limit among the caller, the holders and the waiters ahead of it. It visits
 -- waiters only while one of them may have a smaller limit than the others, as in a deployment. With
--- as many ahead as the limit the caller is refused, however small the limits of the rest are.
+-- as many waiters ahead as the limit the caller is refused, whatever limits the others have.
 local function effective_limit(crowd, ahead)
   local smallest = math.min(limit, smallest_limit(crowd))
   if ahead > 0 and ahead < smallest and crowd.strictest < smallest then
@@ -125,14 +125,14 @@ local function effective_limit(crowd, ahead)
   return smallest
 end
 
--- When the lease ends whose place the caller would get, the waiters ahead taking the earlier ones.
+-- When the lease ends whose place the caller would get, as waiters ahead take the earlier ones.
 local function retry_in(crowd, ahead, room)
   if crowd.live == 0 then
     local first = call('ZRANGE', KEYS[LEASE + 1], 0, 0)[1]
     return call('ZSCORE', KEYS[LEASE + 3], first) - now
   end
   local nth = math.min(crowd.live, crowd.live + ahead - room + 1)
-  local rank = crowd.waiters + nth - 1  -- behind all waiters
+  local rank = crowd.waiters + nth - 1  -- skips all waiters
   return call('ZRANGE', KEYS[LEASE + 1], rank, rank, 'WITHSCORES')[2] - now
 end
 
@@ -149,7 +149,7 @@ end
 local place = call('ZSCORE', KEYS[LEASE + 1], holder)
 local lease = place and tonumber(place) > 0 and read_info(crowd, holder)
 if lease and lease.fence == LOST_FENCE then
-  -- What it had cannot be given again with the same fence, so it comes as a newcomer.
+  -- Its old lease cannot be granted again with the same fence, so this is a new request.
   drop_lease(crowd, holder, lease.limit)
   save(crowd)
   if crowd.live + crowd.waiters == 0 then

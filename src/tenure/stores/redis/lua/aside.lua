@@ -1,4 +1,4 @@
--- Set aside what a replica holds and a client cannot read.
+-- Set aside jobs of a replica that the client cannot read.
 --
 -- ARGV: now, bells, replica, then '' and the ids of its last claim that can be read, or the ids that cannot
 -- Returns the ids that were set aside.

@@ -1,4 +1,4 @@
--- Give replicas their full ttl again; those that are not known may join.
+-- Give replicas their full ttl again. Unknown ones may join.
 --
 -- ARGV: now, bells, ttl, by how much deadlines are postponed, '=' and the meta of those that join or '',
 --       replicas
@@ -32,7 +32,7 @@ for n = 6, #ARGV do
   end
 end
 clamp_all()
--- Pauses that begin in the future: the clock was set back, and they begin anew.
+-- Restart each delay that begins in the future, because the clock was set back.
 local future = '(' .. format('%.0f', now)
 local paused = call('ZREVRANGEBYSCORE', PAUSES, '+inf', future, 'LIMIT', 0, RESTARTS_MAX)
 for _, id in ipairs(paused) do
@@ -49,7 +49,7 @@ for _, id in ipairs(paused) do
 end
 flush()
 ring()
--- Looked at after all of them were renewed: none of these needs recovery.
+-- Checked after all of them were renewed, because none of these needs recovery.
 local late = call('ZRANGEBYSCORE', EXPIRY, '-inf', now, 'LIMIT', 0, 1)[1]
   or call('ZRANGEBYSCORE', DEADLINES, '-inf', now, 'LIMIT', 0, 1)[1]
 local answers = {now, late and 1 or 0, #paused == RESTARTS_MAX and 1 or 0}

@@ -1,9 +1,9 @@
--- Cancel jobs: what waits at once, what runs by a request.
+-- Cancel jobs: waiting ones at once, running ones by a request.
 --
 -- ARGV: now, bells, reason, ids
 -- Returns for each 0 if there is no such job, 1 cancelled, 2 requested, 3 finished.
 
-local told, asked = {}, {}  -- replicas that run what was cancelled
+local told, asked = {}, {}  -- replicas that run cancelled jobs
 
 -- Cancel a job: at once if it waits, by a request if it runs. Returns 1 cancelled, 2 requested, 3
 -- finished.

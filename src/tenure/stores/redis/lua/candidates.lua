@@ -1,4 +1,4 @@
--- Return ids of jobs that may fit what is looked for, newest first, out of the indexes that serve.
+-- Return ids of jobs that may match the filters, newest first, from the narrowest indexes.
 --
 -- ARGV: now, bells, how many, cursor or '', state or '', then of tag and replica each '' or the
 --       name with a letter before it
@@ -7,7 +7,7 @@
 local most, cursor, state = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local tag, replica = ARGV[6], ARGV[7]
 
--- Return ids below the cursor that stand behind a prefix in an index.
+-- Return ids below the cursor that follow a prefix in an index.
 local function ids_behind(index, prefix, stop)
   level(index)
   local from = cursor == '' and stop or '(' .. prefix .. cursor
@@ -28,7 +28,7 @@ end
 
 local answers = {most}
 if state == RUNS then
-  -- What runs is indexed by replica: of each the newest few.
+  -- Running jobs are indexed by replica: take the newest few of each.
   local names = holders(1000)
   most = max(1, min(most, floor(2000 / max(1, #names))))
   answers[1] = most

@@ -11,7 +11,7 @@ if not one or one.dead then
   return {}
 end
 
--- The reply to the last claim was lost: what it got and still runs.
+-- The reply to the last claim was lost: return its jobs that still run.
 local function repeated()
   local answers = {-1, {}}
   for id in string.gmatch(call('HGET', CLAIMS, replica) or '', '[^%z]+') do
@@ -32,12 +32,12 @@ if one.renewed + one.ttl <= now then
 end
 
 local members, ids, later = {}, {}, math.huge  -- places and ids of jobs to take; the next due time
-local junk = {}  -- members that are no places, and ids of jobs that cannot be read
+local junk = {}  -- damaged members, and ids of unreadable jobs
 local this_ms = floor(now / 1000)
 local this_text, next_text = format('%016d', this_ms), format('%016d', this_ms + 1)
 local this_rest = now % 1000
 
--- Return up to `most` places of a queue. What is none goes, and is in nobody's way any more.
+-- Return up to `most` places of a queue, and remove damaged members.
 local function places_in(queue, from, till, most)
   for _ = 1, 5 do
     local found, broken = call('ZRANGEBYLEX', WAITING, from, till, 'LIMIT', 0, most), {}
@@ -56,8 +56,8 @@ local function places_in(queue, from, till, most)
   return {}  -- there are very many; the next claim goes on
 end
 
--- Add to `due` those places of a range of one queue and priority whose time has come. Within the
--- present millisecond the order is by id, so there some may be due and some not.
+-- Add to `due` the due places of a range of one queue and priority. Within the current millisecond
+-- the order is by id, so some may be due and some not.
 local function add_due(due, found, at)
   local mixed = sub(found[#found], at, at + 15) == this_text
   for i = 1, #found do
@@ -71,9 +71,9 @@ local function add_due(due, found, at)
   end
 end
 
--- Return the places of up to `most` jobs of a queue that waited for their time, which has come; in
--- the order in which they are served. Three commands per priority in use, however many are due
--- later. The bound is only for thousands of jobs of one millisecond, the present one.
+-- Return the places of up to `most` delayed jobs of a queue that are due, in the order in which they
+-- are served. It needs three commands per priority in use, however many are due later. The bound is
+-- only for thousands of jobs of the current millisecond.
 local function waited_long_enough(queue, most)
   local at = #queue + 4  -- of the due time; the mark and the priority stand before it
   local prefix = queue .. '\0' .. LATER
@@ -100,7 +100,7 @@ local function waited_long_enough(queue, most)
   return due
 end
 
--- Let jobs wait for their turn from now on, among the others of their queue.
+-- Move due jobs among those of their queue without a delay.
 local function end_pauses(queue, due)
   local places, ids = {}, {}
   for n, member in ipairs(due) do
@@ -112,7 +112,7 @@ local function end_pauses(queue, due)
   call('ZADD', WAITING, unpack(places))
 end
 
--- One command, if no job of the queue waits for its time.
+-- One command if the queue has no delayed job.
 local function look_through(queue)
   local room = limit - #members
   local from, till = '[' .. queue .. '\0', '(' .. queue .. '\1'
@@ -134,7 +134,7 @@ local function paused(queue)
   if till and till <= now then
     call('HDEL', PAUSED, queue)
   end
-  return till and till > now  -- what is no number is no pause; `tenure queues` tells of it
+  return till and till > now  -- a damaged end counts as no pause; `tenure queues` reports it
 end
 for n = 6, #ARGV do
   if not paused(ARGV[n]) then
@@ -145,7 +145,7 @@ end
 one.claim_no = claim_no
 local next_in = #members < limit and later < math.huge and later - now or -1
 if #junk > 0 or (#members < limit and level(WAITING)) then
-  next_in = 0  -- there may be more, and due
+  next_in = 0  -- there may be more due jobs
 end
 if #members == 0 then
   write_replica(one)
@@ -169,7 +169,7 @@ for n, id in ipairs(ids) do
       .. packed_replica .. sub(record, rest + 1)
     got = got + 1
     changed[got] = id
-    local odd = 2 * got + 1  -- in answers and commands, whose first two words stand before
+    local odd = 2 * got + 1  -- in answers and commands, after their first two words
     states[odd], states[odd + 1] = id, taken
     held[odd], held[odd + 1] = '0', holder .. id .. '\0' .. queue
     answers[odd], answers[odd + 1] = taken, fixed[n]
@@ -187,7 +187,7 @@ local list = table.concat(changed, '\0')
 for _, n in ipairs(broken) do
   set_aside(ids[n], records[n])
   junk[#junk + 1] = ids[n]
-  answers[1] = 0  -- there may be more behind them, and due
+  answers[1] = 0  -- there may be more due jobs behind them
 end
 write_replica(one)
 if list == '' then

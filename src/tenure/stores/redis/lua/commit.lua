@@ -45,7 +45,7 @@ local function write_document(name, standing, ruler, definition, above)
   known[name], unsaved[name] = one, one
 end
 
--- Add a line to the history; one that is like the newest extends that.
+-- Add a line to the history, or extend the newest line if `like` is equal.
 local function add_line(one, like, first, last, ticks, _, body)
   local newest = like ~= '' and one.lines > 0 and line_of(one, one.lines)
   if newest and newest.like == like then
@@ -57,7 +57,7 @@ local function add_line(one, like, first, last, ticks, _, body)
   call('HSET', DECISIONS, place, pack(like, first, last, ticks, now, body))
 end
 
--- Write everything, this line last in the history.
+-- Write all changes, with this as the newest line of the history.
 local function carry_out(line, has_run)
   for _, write in ipairs(commit.writes) do
     (write[2] and write_document or forget)(unpack(write, 1, 5))  -- [2] is the standing
@@ -87,7 +87,7 @@ local function carry_out(line, has_run)
   return {'done'}
 end
 
--- The checks. Each returns the answer to the commit, or nothing to go on.
+-- The checks. Each returns the answer to the commit, or nothing to continue.
 
 local function repeated()
   local record = head ~= '' and call('HGET', STATE, commit.id)

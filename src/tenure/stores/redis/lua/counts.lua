@@ -1,11 +1,11 @@
--- Say how queues stand.
+-- Count the jobs of queues.
 --
 -- ARGV: now, bells, names of queues
 -- Returns for each {waiting, running, time since the oldest was due or -1,
 --   time until it resumes, 'inf' or '', reason of that pause}.
 
--- Return the earliest due time among those that come first in a priority. Within a millisecond
--- the order is by id; a hundred of them are enough to tell.
+-- Return the earliest due time among the first jobs of a priority. Within a millisecond the order is
+-- by id, so it compares up to a hundred.
 local function earliest_like(first, at)
   local due = sub(first, at + 1, at + 16)
   local same = call('ZRANGEBYLEX', WAITING, '[' .. first,

@@ -1,20 +1,20 @@
--- Crowds: lease keys with several leases or a line. A crowd is a table
+-- Crowds: lease keys with several leases, or with waiters. A crowd is a table
 --
 --   at, name   where its keys are in KEYS, and the name of the lease key
---   seen       the latest instant at which something was granted, renewed or put into the line
+--   seen       the latest instant at which a lease was granted or renewed, or a waiter joined
 --   kept       the instant up to which Redis keeps its keys at least
 --   granted    the instant of the latest grant
---   waiters    how many are in the line
+--   waiters    how many wait
 --   limits     limit -> how many leases were granted with it
---   strictest  the smallest limit that a waiter has asked with since the line was last empty: no
---              limit in the line is below it
+--   strictest  the smallest limit of a waiter since the queue was last empty: no current limit is
+--              below it
 --   live       how many leases there are: the sum over `limits`
 
-local FIRST_PLACE = -2 ^ 52  -- the arrival number of the first in a new line
-local LOST_FENCE = 1  -- of a lease whose fence is not known any more; below all real ones
+local FIRST_PLACE = -2 ^ 52  -- the arrival number of the first waiter of a new queue
+local LOST_FENCE = 1  -- of a lease whose fence is lost; below all real fences
 
--- Details that cannot be read are as good as missing, see `mend`: a lease keeps its place until its end,
--- and a waiter gets no turn.
+-- Unreadable details count as missing, see `mend`: a lease keeps its place until its end, and a waiter
+-- gets no turn.
 local function read_info(crowd, holder)
   local readable, fence, since, renewed, life, limit, ttl, meta, address =
     pcall(decode, call('HGET', KEYS[crowd.at + 2], holder) or '')
@@ -42,8 +42,8 @@ local function write_info(crowd, holder, one)
     one.limit, one.ttl, one.meta, one.address))
 end
 
--- An emptied crowd leaves only its head behind: Redis drops empty zsets and hashes by itself. The
--- head is collected first: without the other keys it could not be understood.
+-- Of an emptied crowd only the head remains, because Redis removes empty zsets and hashes. The head
+-- expires first, because it is useless without the other keys.
 local function save(crowd)
   if crowd.live + crowd.waiters == 0 then
     forget(crowd.at, crowd.name)
@@ -55,9 +55,9 @@ local function save(crowd)
   end
 end
 
--- Let the crowd's keys outlive a lease or waiter of this length by a day. Done anew only after
--- half of it, so that hardly any call pays for it, and never for a shorter time than before.
--- `fresh`: one of the keys was made just now.
+-- Let the crowd's keys outlive a lease or waiter of this length by a day. Repeated only after half of
+-- that time, so that hardly any call pays for it, and never for a shorter time than before.
+-- `fresh`: one of the keys was just created.
 local function keep(crowd, length, fresh)
   local till = now + length + DAY
   if fresh or crowd.kept < till - DAY / 2 then
@@ -106,10 +106,10 @@ local function is_whole(crowd)
     and (crowd.waiters == 0 or call('ZCARD', KEYS[crowd.at + 3]) == crowd.waiters)
 end
 
--- Somebody took keys away, one by one: an eviction, a DEL by hand. A lease is there as long as one
--- key tells of it, since its holder may be at work. If that key does not tell its fence, nobody can
--- renew it, but its place stays taken until its end. A waiter with a key missing is gone: it asks
--- again soon, and takes its place anew.
+-- Repairs a crowd after the loss of single keys, by an eviction or a DEL by hand. A lease exists as
+-- long as one key mentions it, because its holder may be active. If that key lacks its fence, the
+-- lease cannot be renewed, but its place stays taken until its end. A waiter with a missing key is
+-- dropped: it polls again soon, and takes a new place.
 local function mend(crowd)
   local places, info, patience = KEYS[crowd.at + 1], KEYS[crowd.at + 2], KEYS[crowd.at + 3]
   local strictest = next(crowd.limits) and smallest_limit(crowd) or 1
@@ -149,8 +149,8 @@ local function mend(crowd)
   keep(crowd, 0, true)
 end
 
--- The clock stepped back behind something granted or renewed: whatever began in what is now the
--- future begins now instead. The only walk over all holders, and only after such a step.
+-- The clock was set back behind a grant or a renewal: leases that began in the future begin now. This
+-- is the only walk over all holders, and only after such a step.
 local function clamp(crowd)
   for rank, holder in ipairs(call('ZRANGE', KEYS[crowd.at + 1], 0, -1)) do
     local one = read_info(crowd, holder)
@@ -164,8 +164,8 @@ local function clamp(crowd)
   crowd.seen = now
 end
 
--- Drop the leases that have ended. All of them, because none may count any more: a slice at a time,
--- which takes a tenth of the time that one at a time takes when a large fleet has died.
+-- Drop all ended leases, because none may count any more. In slices, which take a tenth of the time of
+-- single removals when a large fleet has died.
 local function drop_ended(crowd)
   local places, info, dropped = KEYS[crowd.at + 1], KEYS[crowd.at + 2], 0
   repeat
@@ -183,7 +183,7 @@ local function drop_ended(crowd)
   return dropped > 0
 end
 
--- Return the crowd a head tells of, without what has ended; nil if nothing is left.
+-- Return the crowd of a head, without ended leases; nil if it is empty.
 local function crowd_at(at, name, seen, kept, granted, waiters, limits, strictest)
   local crowd = {
     at = at, name = name, live = 0, waiters = waiters,
@@ -213,8 +213,8 @@ local function crowd_at(at, name, seen, kept, granted, waiters, limits, strictes
   return crowd.live + crowd.waiters > 0 and crowd or nil
 end
 
--- The same, of a head that was found to be a crowd's earlier in the script: something before may
--- have changed it since, if the same lease key was passed twice.
+-- The same, for a head that the script has read before. It may have changed since, if the same lease
+-- key was passed twice.
 local function crowd_now(at, name)
   local kind, seen, kept, granted, waiters, limits, strictest =
     look(at, name, head_of(at))
@@ -237,8 +237,8 @@ local function extend(crowd, holder, lease, ttl)
   save(crowd)
 end
 
--- Tell the first in line if there is room for it, and nobody else. Only a hint, so a refusal (a
--- user without rights on the channel) must not fail what has been written already.
+-- Wake the first waiter if there is room for it, and no other. This is only a hint, so a refusal (a
+-- user without rights on the channel) must not fail the script after its writes.
 local function wake_first(crowd)
   if crowd.waiters > 0 then
     local first = call('ZRANGE', KEYS[crowd.at + 1], 0, 0)[1]

@@ -1,7 +1,7 @@
--- Note that a replica with these rulers is alive.
+-- Record that a replica with these rulers is alive.
 --
 -- ARGV: now, bells, for each: name, ruler
--- Returns the names that are not there, or that another ruler has.
+-- Returns the names that do not exist or have another ruler.
 
 local reply = {now, broken_schedules, broken_lines}
 for at = 3, #ARGV, 2 do

@@ -3,8 +3,8 @@
 -- ARGV: now, bells, for each: id, SHA-1 of its record and what is fixed of it, as the client has read them
 -- Returns for each 0 if there is no such job, 1 if it is gone, 2 if it was changed meanwhile.
 
--- Which entry of an index is whose can only be told by looking, if the record does not say. Nobody else is
--- served meanwhile, so of a very long index not all is looked at: a claim drops what is left.
+-- If the record is unreadable, its index entries can only be found by a search. Redis serves no other
+-- client meanwhile, so it visits only a part of a very long index: a claim drops the remaining entry.
 local LOOKED_AT = 100000
 
 local function remove_where(index, belongs)
@@ -38,7 +38,7 @@ local function remove_key(key, id)
   end
 end
 
--- Only a key's own record may know whose it is. With very many keys, one that is free in time stays.
+-- Only the record of a unique key names its job. With very many keys it stays until it is free by time.
 local function remove_keys_of(id)
   if call('HLEN', UNIQUE) <= 10000 then
     for _, key in ipairs(call('HKEYS', UNIQUE)) do

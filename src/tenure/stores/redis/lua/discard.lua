@@ -1,4 +1,4 @@
--- Remove all that is stored of a lease key, whatever it is.
+-- Remove all Redis keys of a lease key, readable or not.
 --
 -- KEYS: names, then the four of the lease key
 -- ARGV: now, name

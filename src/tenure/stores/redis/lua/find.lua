@@ -1,10 +1,10 @@
--- Return what lives on lease keys.
+-- Return the leases and waiters of lease keys.
 --
 -- KEYS: names, then for each lease key its four
 -- ARGV: now, then the lease keys' names
 -- Returns for each lease key a list of {holder, fence, ttl, limit, meta, left, held for}; waiters
--- have the fence 0 and come last, in order of arrival. {''} in the list: what is there cannot be read.
--- It ends before the first lease key with more than this script may look at: `members` does that.
+-- have the fence 0 and come last, in order of arrival. {''} in the list: the lease cannot be read.
+-- It ends before the first lease key with more holders than one script may visit: see `members`.
 
 local function row(holder, fence, since, ends, ttl, limit, meta)
   return {holder, fence, ttl, limit, meta, ends - now, math.max(0, now - since)}
@@ -32,8 +32,8 @@ end
 
 -- Insert crowd.lua here.
 
--- Nobody else is served meanwhile, so only so many holders
--- and waiters are looked at. The first crowd that is too large for what is left ends the answer.
+-- Redis serves no other client meanwhile, so it visits only this many holders and waiters. The first
+-- crowd that is too large for the rest ends the answer.
 
 local left = 500
 
@@ -56,7 +56,7 @@ local function rows_of(at, name)
   return rows
 end
 
--- What has ended is dropped, and what is torn is mended: a full server lets it pass after a removal.
+-- It drops ended leases and repairs damaged crowds. A full server allows that after a deletion.
 redis.pcall('ZREM', NAMES, '\0')
 for _, n in ipairs(crowded) do
   local readable, rows = pcall(rows_of, 4 * n - 2, ARGV[n + 1])

@@ -1,6 +1,6 @@
--- In front of every job script, after jobs.lua: what replicas hold, and jobs that are set aside.
+-- Prelude of every job script, after jobs.lua: jobs of replicas, and jobs that are set aside.
 
--- Forget the tags of a job, as far as its record tells.
+-- Remove the tags of a job that its record names.
 local function forget_tags_of(id, fixed)
   local tagged, _, _, tags = pcall(decode_some, fixed, 2)
   for _, tag in ipairs(tagged and type(tags) == 'table' and tags or {}) do
@@ -8,7 +8,7 @@ local function forget_tags_of(id, fixed)
   end
 end
 
--- Return the queue, the unique key and the schedule in a record, as far as it tells.
+-- Return the queue, the unique key and the schedule in a record, as far as they are readable.
 local function traces_in(record)
   local readable, _, _, _, _, _, queue, _, _, key, schedule = pcall(decode_some, record, 9)
   if readable and type(queue) == 'string' and type(schedule) == 'string' then
@@ -16,8 +16,8 @@ local function traces_in(record)
   end
 end
 
--- A job whose record cannot be read is kept for a look by hand, and is no longer in anybody's way. It
--- goes with the finished jobs, after a week. Its key is free as if it had finished.
+-- Set aside an unreadable job: it is kept for inspection, and blocks no other job. It is pruned with the
+-- finished jobs after a week. Its unique key is free as if it had finished.
 local function set_aside(id, record)
   local fixed = call('HGET', FIXED, id) or ''
   if record then
@@ -36,7 +36,7 @@ local function set_aside(id, record)
   call('ZREM', PAUSES, id)
 end
 
--- Let a replica run a job no more, whatever the job's record says. Returns whether it did.
+-- Remove a job from a replica, whatever the job's record says. Returns whether it was there.
 local function drop_held(replica, id)
   local entry = replica .. '\0' .. id
   local member = call('ZRANGEBYLEX', HELD, '[' .. entry .. '\0', '(' .. entry .. '\1',
@@ -55,7 +55,7 @@ local function held_by(replica, limit)
     'LIMIT', 0, limit)
   local held = {}
   for n, member in ipairs(found) do
-    -- What somebody has spoiled has no end of its id; then it is no job's.
+    -- A damaged entry has no end of its id; then it is no job's.
     local id_ends = string.find(member, '\0', #replica + 2, true) or #member + 1
     held[n] = {member = member, id = sub(member, #replica + 2, id_ends - 1),
       queue = sub(member, id_ends + 1)}
@@ -63,7 +63,7 @@ local function held_by(replica, limit)
   return held
 end
 
--- Return the names of up to `most` replicas that run something.
+-- Return the names of up to `most` replicas that run jobs.
 local function holders(most)
   local names, from = {}, '-'
   level(HELD)
@@ -78,8 +78,8 @@ local function holders(most)
   return names
 end
 
--- Set aside a job that cannot be read and that a replica runs. Returns whether it did. Its record does
--- not tell whose it is, so all who run something are asked.
+-- Set aside an unreadable job that a replica runs. Returns whether it did. Its record does not name the
+-- replica, so it searches all replicas that run jobs.
 local function drop_unreadable(id)
   local record, dropped = not job_of(id) and call('HGET', STATE, id), false
   if not record then
@@ -94,8 +94,7 @@ local function drop_unreadable(id)
   return dropped
 end
 
--- Return the job behind one of them. If it cannot be read, or does not run there after all, the
--- entry goes, so that it is never in the way again.
+-- Return the job of an entry. If the job is unreadable or does not run there, the entry is removed.
 local function held_job(replica, one)
   local job = job_of(one.id)
   if job and job.state == RUNS and job.replica == replica then
@@ -109,8 +108,8 @@ local function held_job(replica, one)
   end
 end
 
--- Return a replica; nil if there is none, or only something that cannot be read: then its beats are
--- refused, and it joins under another id.
+-- Return a replica; nil if there is none or its record is unreadable. Its beats are rejected then, and it
+-- joins under another id.
 local function replica_of(id)
   local readable, joined, renewed, ttl, dead, claim_no, meta, taker, taken_until =
     pcall(decode, call('HGET', REPLICAS, id) or '')
@@ -134,7 +133,7 @@ local function renew(one, instant, ttl)
   call('ZADD', RENEWED, instant, one.id)
 end
 
--- The clock stepped back behind a renewal: counted from there, the replica would live too long.
+-- The clock was set back behind a renewal: counted from there, the replica would live too long.
 local function clamp(one)
   if one.renewed > now then
     renew(one, now, one.ttl)
@@ -148,7 +147,7 @@ local function clamp_all()
     if one and one.renewed > now then
       clamp(one)
     else
-      call('ZREM', RENEWED, id)  -- somebody has spoiled it; the next beat writes it anew
+      call('ZREM', RENEWED, id)  -- it is damaged; the next beat writes it again
     end
   end
 end

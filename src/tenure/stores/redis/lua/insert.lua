@@ -28,11 +28,11 @@ while ARGV[arg] ~= '0' do
   arg = arg + 1
 end
 
--- Everything is looked up before the first write.
+-- All look-ups come before the first write.
 local found, fresh, owners = call('HMGET', STATE, unpack(ids)), {}, {}
 if call('HLEN', BROKEN) > 0 then
   for n, aside in ipairs(call('HMGET', BROKEN, unpack(ids))) do
-    found[n] = found[n] or aside  -- known, though nobody can read it
+    found[n] = found[n] or aside  -- it exists, although it is unreadable
   end
 end
 
@@ -88,7 +88,7 @@ for i, n in ipairs(fresh) do
   end
   local place_of = places[when]
   local milliseconds, rest, due = place_of[1], place_of[2], place_of[3]
-  local odd = 2 * i + 1  -- in commands, whose first two words stand before
+  local odd = 2 * i + 1  -- in commands, after their first two words
   fixed[odd], fixed[odd + 1] = id, fixed_of(n)
   states[odd], states[odd + 1] = id, head_of(n) .. rests[when]
   local stands = queue

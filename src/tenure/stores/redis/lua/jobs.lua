@@ -16,7 +16,7 @@ local RUNNING    = KEYS[10]  -- hash queue -> how many run
 local UNIQUE     = KEYS[11]  -- hash unique key -> id, digest, until, 1 if it stays with its job
 local ENDS       = KEYS[12]  -- zset unique key of a finished job -> until
 local PAUSED     = KEYS[13]  -- hash queue -> until, then its reason after a space, if there is one
-local SLEEPING   = KEYS[14]  -- hash of the queues whose next job somebody wants to hear about
+local SLEEPING   = KEYS[14]  -- hash of the queues with idle workers, to wake at the next job
 local REPLICAS   = KEYS[15]  -- hash replica -> joined, renewed, ttl, dead, claim_no, meta; if it is
                              -- dead, the replica that takes its jobs, and until when
 local EXPIRY     = KEYS[16]  -- zset replica -> when it expires; 0 once it is dead
@@ -26,21 +26,21 @@ local CLAIMS     = KEYS[19]  -- hash replica -> the ids that its last claim got
 local BROKEN     = KEYS[20]  -- hash id -> record and what is fixed of a job that was set aside
 local INDEX      = {[2] = KEYS[21], [3] = KEYS[22], [4] = KEYS[23]}  -- state -> zset of ids
 local LIVE       = KEYS[24]  -- zset of schedule NUL id NUL queue: unfinished runs, see `place_of_run`
-local PAUSES     = KEYS[25]  -- zset id -> when its pause began, of jobs that wait for its end
+local PAUSES     = KEYS[25]  -- zset id -> when its delay began, of delayed jobs
 
--- Zsets without "->" have the score 0 everywhere, so their order is that of the bytes, and a range
--- of them serves as an index. Names never contain NUL, so no name runs into what follows it.
+-- Zsets without "->" have the score 0 everywhere, so they are ordered by bytes and serve as indexes.
+-- Names never contain NUL, so a NUL ends each name.
 --
--- One zset for all queues and priorities: its key is known without knowing the queue, and a batch
--- enters or leaves it by one command. Commands, their arguments and above all the bytes that go to
--- the append-only file are what a script's time is made of; so the payload is never written again
--- after the insert. Numbers that are the same for many are handed over as text, made once.
+-- One zset holds all queues and priorities: its key does not depend on the queue, and a batch enters or
+-- leaves it by one command. The time of a script goes into commands, their arguments, and above all the
+-- bytes for the append-only file. So the payload is never written again after the insert, and numbers
+-- that many jobs share are converted to text once.
 
--- Moves do not write at once: what they do to one key is gathered, and `flush` writes it by one
--- command for all jobs. Of each job there is at most one move per script.
+-- Moves do not write at once: their changes are collected by key, and `flush` writes each key by one
+-- command for all jobs. Each job moves at most once per script.
 local gathered, order, running_change = {}, {}, {}
 
--- Return the words of the command that will be called on a key.
+-- Return the words of the collected command on a key.
 local function words_for(command, key)
   local commands = gathered[key]
   if not commands then
@@ -68,7 +68,7 @@ end
 local function write_running(queue, change)
   local count = redis.pcall('HINCRBY', RUNNING, queue, change)
   if type(count) == 'table' then
-    -- It is no number, or too large: somebody has spoiled it. It begins anew.
+    -- It is damaged: no number, or too large. Start again.
     call('HSET', RUNNING, queue, change)
     count = change
   end
@@ -97,8 +97,8 @@ local function write(job)
     .. bin(job.checkpoint) .. bin(job.result) .. bin(job.error) .. bin(job.history))
 end
 
--- Return the job with this id; nil if there is none, or only something that cannot be read. The
--- same one each time, because what was done to it may not have been written yet.
+-- Return the job with this id; nil if there is none or it is unreadable. Always the same table, because
+-- its changes may not have been written yet.
 local known = {}
 
 local function keep_known(id, record)
@@ -114,12 +114,12 @@ local function job_of(id)
   return known[id] or nil
 end
 
--- Where a job waits: in order of priority, due time in whole milliseconds, id. The rest of the due
--- time stands last, where it does not count for the order.
+-- The place of a waiting job, in order of priority, due time in whole milliseconds, id. The rest of the
+-- due time comes last, where it does not affect the order.
 --
--- Jobs that wait for their time stand before all others of their queue, behind a mark. A claim takes
--- the mark away when the time has come. The others may start whatever the clock shows: one that is
--- set back postpones none of them.
+-- Delayed jobs come before all others of their queue, after a mark. A claim removes the mark when they
+-- are due. The others may start whatever the clock shows, so a clock that is set back postpones none of
+-- them.
 local LATER = '!'
 
 local function place(queue, priority, due, id, later)
@@ -127,7 +127,7 @@ local function place(queue, priority, due, id, later)
     .. id .. '\0' .. format('%03d', due % 1000)
 end
 
--- Forget where a job waits.
+-- Remove the place of a job.
 local function leave_queue(job)
   gather('ZREM', WAITING, place(job.queue, job.priority, job.due, job.id),
     place(job.queue, job.priority, job.due, job.id, true))
@@ -140,11 +140,11 @@ local function is_place(member, at)
     and string.find(sub(member, -4), '^%z%d%d%d$')
 end
 
--- Give the score 0 to what has another one in an index where all have it: with others the order of
--- bytes is lost. Only a change by hand makes such; they stand at the ends. Returns whether there were.
+-- Reset scores other than 0 in an index, with which it is not ordered by bytes. Only a change by hand
+-- creates them, and they are at the ends. Returns whether there were any.
 --
--- Scripts that only look call it, too. On a full server the removal of nothing lets the rest pass (see
--- scripts.py). Where no write passes, they go on without it.
+-- Scripts that only read call it too. On a full server, deleting nothing first allows the write (see
+-- scripts.py). If no write is allowed, they continue without it.
 local function level(index)
   local leveled = false
   for _, at in ipairs({0, -1}) do
@@ -164,16 +164,16 @@ local function level(index)
   return leveled
 end
 
--- Wake-ups: hints, sent after everything is written, and at most one of each kind per call. A
--- refusal (a user without rights on the channel) must not fail what has been written.
+-- Wake-ups are hints, sent after all writes, at most one of each kind per call. A refusal (a user
+-- without rights on the channel) must not fail the script after its writes.
 local awaited, changed = {}, {}  -- queues whose next due time may be earlier now; ids of jobs
 
 local function publish(kind, names)
   redis.pcall('PUBLISH', ARGV[2] .. kind, table.concat(names, '\0'))
 end
 
--- Whoever is about to sleep leaves a flag, and only the first job after that is told: all who
--- sleep hear it, and leave the flag again before they look.
+-- A worker sets a flag before it sleeps, and only the first job after that is announced. All idle
+-- workers get the wake-up, and set the flag again before they claim.
 local function ring()
   if next(awaited) then
     local queues, told = {}, {}
@@ -195,7 +195,7 @@ local function ring()
   end
 end
 
--- Forget where a job runs, if it does.
+-- Remove a job from its replica, if it runs.
 local function stop(job)
   if job.state ~= RUNS then
     return
@@ -217,14 +217,14 @@ local function save_change(job)
   write(job)
 end
 
--- A run of a schedule whose record was damaged may have left its entry in LIVE: whoever counts runs
--- looks into UNFINISHED as well.
+-- A damaged run of a schedule may have left its entry in LIVE, so counts of runs check UNFINISHED as
+-- well.
 local function place_of_run(schedule, id, queue)
   return schedule .. '\0' .. id .. '\0' .. queue
 end
 
--- Return what is known of a unique key: id, digest, until when, 1 if it stays with its job. Nothing if
--- it is free, or if that cannot be read.
+-- Return the record of a unique key: id, digest, until when, 1 if it stays with its job. Nothing if it is
+-- free or unreadable.
 local function read_key(key)
   local taken = call('HGET', UNIQUE, key)
   local readable, id, digest, till, with_job = pcall(decode, taken or '')
@@ -238,8 +238,8 @@ local function retention_of(job)
   return job.state == FAILED and job.retention_failed or job.retention
 end
 
--- A unique key is taken as long as its job is unfinished; afterwards, if at all, until an instant:
--- not before the end of the retention if it stays with its job.
+-- A unique key is taken while its job is unfinished, and afterwards until an instant, at least the end of
+-- the retention if it stays with its job.
 local function let_go_of_key(job)
   if job.schedule ~= '' then
     gather('ZREM', LIVE, place_of_run(job.schedule, job.id, job.queue))
@@ -261,8 +261,8 @@ local function let_go_of_key(job)
   end
 end
 
--- Return what a job demands of its unique key: digest, how long it is kept, 1 if it stays with its
--- job. Nothing if that cannot be read.
+-- Return the options of a job's unique key: digest, how long it is kept, 1 if it stays with its job.
+-- Nothing if they are unreadable.
 local function demands_of(fixed)
   local readable, _, _, _, unique = pcall(decode_some, fixed or '', 3)
   if readable and type(unique) == 'table' and type(unique[1]) == 'string'
@@ -302,7 +302,7 @@ local function finish(job, state)
   save_change(job)
 end
 
--- Let a job wait for its turn, or with a delay for its time first. Returns when it is due.
+-- Let a job wait, with or without a delay. Returns when it is due.
 local function enter_queue(id, queue, priority, due, delay)
   if delay > 0 then
     due = now + delay

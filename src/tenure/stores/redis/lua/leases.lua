@@ -1,28 +1,28 @@
--- In front of every lease script: what is stored of leases, and how it is looked at.
+-- Prelude of every lease script: the keys of leases, and how they are read.
 --
--- Each script first answers for lease keys without a crowd, which is the rule, and returns if that is
--- all. Only then come the functions of crowd.lua (scripts.py inserts them), because functions cost time when they are defined:
--- those for crowds would be a third of the time that a plain lock takes.
+-- Each script first handles lease keys without a crowd, the usual case, and returns if that is all. The
+-- functions of crowd.lua come later in the script (scripts.py inserts them), because defining functions
+-- takes time: those for crowds would take a third of the time of a plain lock.
 --
--- Of a lease key there are up to four Redis keys, always passed in this order; `at` is the index
--- of the first one in KEYS.
+-- A lease key has up to four Redis keys, always passed in this order; `at` is the index of the first one
+-- in KEYS.
 --
 --   head      nothing: the lease key is free
---             ALONE: one lease and no line, the whole of it in this one value
---             CROWD: several leases or a line; a summary, so that no script has to count them
+--             ALONE: one lease without waiters, all in this value
+--             CROWD: several leases, or waiters; a summary, so that no script has to count them
 --   places    crowd: zset holder -> score. A waiter's score is negative and counts arrivals, a
 --             lease's is the instant of its end. So waiters come first, in order of arrival, then
 --             leases by their end, and a holder is one or the other, never both.
---   info      crowd: hash holder -> what is known of the lease or waiter
+--   info      crowd: hash holder -> the details of the lease or waiter
 --   patience  crowd: zset waiter -> instant at which its record ends
 --
--- A look at a key, for whatever purpose, drops what has ended. So a clock that is stepped back
--- later does not bring it to life again.
+-- Every script that reads a key drops ended leases, so a clock that is set back later does not revive
+-- them.
 --
--- Instants and durations are whole microseconds, exact in Lua's doubles below 2^53. They are
--- handed to redis.call as numbers, which prints all their digits; tostring and '..' would not.
+-- Instants and durations are whole microseconds, exact in Lua's doubles below 2^53. They are passed to
+-- redis.call as numbers, which prints all digits; tostring and '..' would not.
 --
--- Values are packed with cmsgpack: a third of the time that string.format and string.match take.
+-- Values are packed with cmsgpack, which takes a third of the time of string.format and string.match.
 
 local call, pack, decode = redis.call, cmsgpack.pack, cmsgpack.unpack
 
@@ -36,7 +36,7 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 
--- Whether the values of a head, or of details in a crowd, are such; see prelude.lua.
+-- Whether the values of a head, or of details in a crowd, are sound; see soundness.lua.
 local function is_lease(holder, fence, since, renewed, ttl, limit, meta)
   return type(holder) == 'string' and is_whole(fence, 0, INSTANT_MAX) and is_instant(since)
     and is_instant(renewed) and is_whole(ttl, 0, SPAN_MAX) and is_whole(limit, 1, LIMIT_MAX)
@@ -57,14 +57,14 @@ local function is_crowd(seen, kept, granted, waiters, limits, strictest)
   return true
 end
 
--- Return the head of a lease key; '' if there is something else in its place.
+-- Return the head of a lease key; '' if the key has another type.
 local function head_of(at)
   local head = redis.pcall('GET', KEYS[at])
   return type(head) == 'table' and '' or head
 end
 
--- Redis deletes what a crashed holder left, a day after the end of the lease. That only collects
--- garbage: whether a lease has ended is decided by its instant, against `now`.
+-- Redis deletes the keys of a crashed holder a day after the end of the lease. That only collects
+-- garbage: a lease has ended if its instant is not after `now`.
 local function save_alone(at, holder, fence, since, renewed, ttl, limit, meta)
   call('SET', KEYS[at], pack(ALONE, holder, fence, since, renewed, ttl, limit, meta),
     'PX', math.ceil((ttl + DAY) / 1000))
@@ -75,7 +75,7 @@ local function forget(at, name)
   call('ZREM', NAMES, name)
 end
 
--- Return what a head says, nothing if the key is free:
+-- Return the values of a head, nothing if the key is free:
 --   UNREADABLE
 --   ALONE, holder, fence, since, renewed, ttl, limit, meta
 --   CROWD, seen, kept, granted, waiters, limits, strictest
@@ -90,9 +90,9 @@ local function look(at, name, head)
   end
   if kind == ALONE then
     if renewed > now then
-      -- The clock stepped back behind the last renewal; counted from there, it would live too long.
+      -- The clock was set back behind the last renewal; counted from there, it would live too long.
       renewed = now
-      redis.pcall('ZREM', NAMES, '\0')  -- `list` begins without it, and a full server asks for it
+      redis.pcall('ZREM', NAMES, '\0')  -- `list` begins without it, and a full server needs it
       save_alone(at, holder, fence, since, renewed, ttl, limit, meta)
     end
     if renewed + ttl <= now then

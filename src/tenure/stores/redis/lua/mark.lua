@@ -2,12 +2,12 @@
 --
 -- KEYS: names, marks, and the four of the lease key
 -- ARGV: now, name, holder, fence, mark key, value
--- Returns {1}, or {0} if this very lease is not there.
+-- Returns {1}, or {0} if this lease does not exist.
 
 local LEASE = 3
 local mark = ARGV[4] .. ' ' .. ARGV[6]
 
--- The same mark again is true even if the lease has ended since: its reply may have been lost.
+-- A repeat of the same mark is true even if the lease has ended since: its reply may have been lost.
 if call('HGET', KEYS[2], ARGV[5]) == mark then
   return {1}
 end

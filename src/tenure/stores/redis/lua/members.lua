@@ -1,5 +1,5 @@
--- Return some of the leases and waiters of a large crowd. Several calls see all that are there from
--- the first to the last call; one may be seen twice, and what comes or goes meanwhile may be missing.
+-- Return some leases and waiters of a large crowd. A series of calls returns all that exist throughout.
+-- One may be returned twice, and those that come or go meanwhile may be missing.
 --
 -- KEYS: names, the four of the lease key
 -- ARGV: now, the lease key's name, cursor, how many to look at, about

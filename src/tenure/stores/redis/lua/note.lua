@@ -1,4 +1,4 @@
--- Store what running jobs say about themselves.
+-- Store the progress and checkpoints of running jobs.
 --
 -- ARGV: now, bells, for each: id, what it says - fence, progress, message; then as in a record: checkpoint.
 --       What is nil stays as it is.

@@ -10,10 +10,10 @@ local grace, till = tonumber(ARGV[7]), min(now, tonumber(ARGV[8]) or now)
 local aside, answers, seen, count = {}, {}, {}, 0
 local NO_PAYLOAD = '\196\000'
 
--- Larger records and what is fixed of larger jobs may have a checkpoint or a payload worth removing. A
--- client removes smaller ones: that takes less time than to take records apart here.
+-- Only larger records and fixed parts have a checkpoint or payload worth removing here. The client removes
+-- smaller ones, which takes less time than taking records apart in a script.
 local SMALL = 1000
--- So many payloads are in memory at a time.
+-- How many payloads are in memory at a time.
 local PIECE = 20
 
 local function answer_aside(id, replica)
@@ -28,7 +28,7 @@ local function answer_with(id, replica, record, fixed)
   seen[id], count = true, count + 1
 end
 
--- Answer with a job. It is set aside if what is fixed of it cannot be read.
+-- Add a job to the answer. It is set aside if its fixed part is unreadable.
 local function answer_job(job, fixed)
   if seen[job.id] then
     return
@@ -44,8 +44,8 @@ local function answer_job(job, fixed)
   answer_with(job.id, job.replica, record, sub(fixed, 1, ends) .. NO_PAYLOAD)
 end
 
--- Whether a small record says that its job runs on a replica, given as it stands there. All else is checked
--- by the client, and by `settle`.
+-- Whether a small record says that its job runs on a replica, passed in its packed form. The client and
+-- `settle` check the rest.
 local function runs_there(record, packed)
   if not record or #record > SMALL or #record < 3 then
     return false
@@ -70,7 +70,7 @@ local function look_at_held(replica, held, record, fixed, packed)
   end
 end
 
--- Look at what a replica holds. It is forgotten if that is nothing.
+-- Visit the jobs of a replica. The replica is removed if it has none.
 local function look_at(replica)
   local held, packed = held_by(replica, limit - count), pack(replica)
   for first = 1, #held, PIECE do
@@ -88,11 +88,11 @@ local function look_at(replica)
   end
 end
 
--- Mark a replica as dead, and leave it to who asks.
+-- Mark a replica as dead, and reserve it for the caller.
 local function take(one)
   one.dead, one.taker, one.taken_until = true, by, now + reserved
   write_replica(one)
-  call('ZADD', EXPIRY, 0, one.id)  -- found again, even if the clock steps back
+  call('ZADD', EXPIRY, 0, one.id)  -- found again, even if the clock is set back
 end
 
 local function is_left_to_others(one)
@@ -102,7 +102,7 @@ end
 local function look_at_expired()
   for _, id in ipairs(call('ZRANGEBYSCORE', EXPIRY, '-inf', till, 'LIMIT', 0, 1000)) do
     if count == limit then
-      return  -- what was not touched may still revive
+      return  -- replicas that were not visited may still revive
     end
     local one = replica_of(id)
     if not (one and is_left_to_others(one)) then
@@ -122,15 +122,14 @@ local function look_at_overdue()
     elseif job then
       call('ZREM', DEADLINES, id)
     else
-      -- Its replica is not known; if that dies one day, what it held is set aside as well.
+      -- Its replica is unknown; if it dies later, its jobs are set aside as well.
       set_aside(id, call('HGET', STATE, id))
       answer_aside(id, '')
     end
   end
 end
 
--- Jobs of replicas that are not known, or whose records cannot be read: no beat renews those. Only
--- a change by hand makes such.
+-- Jobs of unknown or unreadable replicas, which no beat renews. Only a change by hand creates them.
 local function look_at_strangers()
   for _, name in ipairs(holders(1000)) do
     if count == limit then

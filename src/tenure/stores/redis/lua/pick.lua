@@ -1,5 +1,5 @@
--- Return those of some jobs that fit what is looked for, up to a limit. Payloads and results may be
--- large, so it may end early.
+-- Return the jobs among these that match the filters, up to a limit. Payloads and results may be large,
+-- so it may end early.
 --
 -- ARGV: now, bells, limit, state or '', then of queue, task, tag and replica each '' or the name
 --       with a letter before it, then ids

@@ -1,4 +1,4 @@
--- Forget what crashed holders left behind; released keys are gone already.
+-- Remove the keys of crashed holders; released keys are gone already.
 --
 -- KEYS: names, then for each lease key its four
 -- ARGV: now, idle, then the lease keys' names

@@ -8,8 +8,8 @@ local ids, tagged, broken = {}, {}, {}
 for _, member in ipairs(over) do
   local id = string.match(member, '[^%z]+')
   if id and sub(member, 1, 1) == '\0' then
-    broken[#broken + 1] = id  -- there may be a job of this id again
-  elseif id then  -- otherwise somebody has spoiled it; it goes with the rest
+    broken[#broken + 1] = id  -- a job may have this id again
+  elseif id then  -- otherwise the entry is damaged, and is removed with the others
     ids[#ids + 1] = id
     if #id < #member then
       tagged[#tagged + 1] = id
@@ -17,8 +17,8 @@ for _, member in ipairs(over) do
   end
 end
 
--- The record of a job that was set aside may not have told its unique key. Only that key's own record
--- knows, so all of them are looked at, unless there are very many: then a free key stays.
+-- The record of a job that was set aside may not name its unique key. Only the key's record names the job,
+-- so it visits all of them, unless there are very many: then a free key stays.
 local function forget_keys_of(aside)
   if call('HLEN', UNIQUE) > 10000 then
     return
@@ -38,7 +38,7 @@ end
 if #over > 0 then
   call('ZREM', FINISHED, unpack(over))
 end
--- Records are not read, as results may be large: an index that does not have an id does not mind.
+-- Records are not read, because results may be large: removing an absent id from an index is harmless.
 if #ids > 0 then
   for _, id in ipairs(tagged) do
     forget_tags_of(id, call('HGET', FIXED, id) or '')

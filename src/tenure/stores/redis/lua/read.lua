@@ -1,8 +1,8 @@
--- Return the records of schedules by name. Those that are not there are left out.
+-- Return the records of schedules by name. Missing ones are left out.
 --
 -- ARGV: now, bells, how many lines of the history of each at most, names
 
-local FEW = 20  -- runs that are looked at, as nobody else is served meanwhile: more need not be exact
+local FEW = 20  -- how many runs to visit; a larger count is not exact
 
 -- Return the newest lines of a history, newest first.
 local function newest_lines(one, most)
@@ -16,7 +16,7 @@ end
 local names, reply = {unpack(ARGV, 4)}, {now, broken_schedules, broken_lines}
 for name, one in pairs(schedules_of(names)) do
   one.definition, one.declared = call('HGET', DEFINITIONS, name) or '', declared_at(name)
-  if not is_text(one.definition) then  -- the next one that is declared takes its place
+  if not is_text(one.definition) then  -- the next declared definition replaces it
     one.definition, broken_schedules[#broken_schedules + 1] = '', name
   end
   local live = count_live(name)

@@ -1,4 +1,4 @@
--- In front of every job script: what the record of a job consists of, how it is read and written.
+-- Prelude of every job script: the layout of a job's record, and how it is read and written.
 
 local call, pcall, sub, byte, format = redis.call, pcall, string.sub, string.byte, string.format
 local pack, decode, decode_some = cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_limit
@@ -12,9 +12,9 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 
--- A record consists of MessagePack values, one after the other. Those that a move may change stand in
--- STATE, the others in FIXED, as they take room that must not be written again with each move. Fields
--- of core.records.JobRecord have their names. Durations are microseconds; -1 is no timeout.
+-- A record is a sequence of MessagePack values. Values that a move may change are in STATE, the others in
+-- FIXED, because they are large and must not be written again with each move. The names are the fields of
+-- core.jobs.records.JobRecord. Durations are microseconds; -1 is no timeout.
 --
 --   part    field             encoding
 --
@@ -28,7 +28,7 @@ end
 --   head    key               text or nil: the unique key
 --   head    schedule          text
 --   head    created           uint 64: added by the script that stores the job
---   middle  state             integer: its place in core.states.STATES
+--   middle  state             integer: its index in core.jobs.states.STATES
 --   middle  fence             uint 64
 --   middle  attempt           uint 32
 --   middle  started           uint 64
@@ -55,8 +55,8 @@ end
 --   fixed   options           text
 --   fixed   payload           bytes
 --
--- The middle has a fixed size: struct takes a third of the time of cmsgpack. Only clients look into
--- bin 32, which cmsgpack does not know.
+-- The middle has a fixed size, because struct takes a third of the time of cmsgpack. Only clients decode
+-- bin 32, which cmsgpack does not support.
 local MIDDLE_SIZE = 39
 
 local function middle(state, fence, attempt, started, revision, cancelling, due)
@@ -76,15 +76,14 @@ local function read_bin(record, offset)
   return offset + 5 + length, sub(record, offset + 6, offset + 5 + length)
 end
 
--- Return the record of a job that is new: its head, and nothing has happened to it yet but what the
--- middle says.
+-- Return the record of a new job: its head, its middle, and an empty end.
 local function new_record(head, middle_part, replica)
   return head .. struct.pack('>BI8', 0xcf, now) .. middle_part
     .. pack(replica, 0, '', 0, 0, 0, '', nil, '') .. bin() .. bin() .. bin() .. bin()
 end
 
--- Raises an error if two values cannot be compared; that costs less than to ask each for its type. Of
--- other numbers than those that make a place in a queue, fractions do no harm.
+-- Raises an error if two values cannot be compared, which costs less than checking their types. Fractions
+-- are harmless, except in the numbers of a place in a queue.
 local function is_within(record, size, timeout, retention, retention_failed, queue, priority,
     tag_count, key, schedule, created, state, fence, attempt, started, revision, cancelling, due,
     replica)
@@ -102,14 +101,14 @@ local function is_within(record, size, timeout, retention, retention_failed, que
     and due >= 0 and due <= INSTANT_MAX and due % 1 == 0 and type(replica) == 'string'
 end
 
--- Whether the values of a record down to its replica can be used, in their order. They are never put
--- into a table here or in a claim: that would take a third of the time that a job takes.
+-- Whether the values of a record down to its replica are sound, in their order. They are not put into a
+-- table here or in a claim, which would take a third of the time of a job.
 local function is_sound(...)
   local comparable, within = pcall(is_within, ...)
   return comparable and within
 end
 
--- Return the job in a record. Raises an error if it is none.
+-- Return the job in a record. Raises an error if it is damaged.
 local function read(id, record)
   local rest, size, timeout, retention, retention_failed, queue, priority, tag_count, key, schedule,
     created, state, fence, attempt, started, revision, cancelling, due, replica =
@@ -137,7 +136,7 @@ local function read(id, record)
   return job
 end
 
--- Return the record of a job but for its last four values: checkpoint, result, error, history.
+-- Return the record of a job without its last four values: checkpoint, result, error, history.
 local function beginning_of(job)
   return job.head
     .. middle(job.state, job.fence, job.attempt, job.started, job.revision, job.cancelling, job.due)

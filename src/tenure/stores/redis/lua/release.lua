@@ -1,7 +1,7 @@
--- End leases, and their holders' places in the line.
+-- End leases, and their holders' places in the queue.
 --
 -- KEYS: names, then for each lease the four of its lease key
--- ARGV: now, then for each lease: name, holder, fence (0: whatever it is)
+-- ARGV: now, then for each lease: name, holder, fence (0: any)
 -- Returns for each lease 1 if it was live, else 0.
 
 local answers, crowded = {}, {}
@@ -42,7 +42,7 @@ end
 
 for _, n in ipairs(crowded) do
   local arg = 3 * n - 1
-  -- What cannot be read does not keep the others from being released.
+  -- An unreadable lease must not keep the others from being released.
   local readable, answer = pcall(function()
     return release(crowd_now(4 * n - 2, ARGV[arg]), ARGV[arg + 1], tonumber(ARGV[arg + 2]))
   end)

@@ -1,8 +1,8 @@
--- Give leases their full ttl again, counted from now; what has ended is never resurrected.
+-- Give leases their full ttl again, counted from now. An ended lease is never resurrected.
 --
 -- KEYS: names, then for each lease the four of its lease key
 -- ARGV: now, then for each lease: name, holder, fence, ttl
--- Returns for each lease 1, or 0 if this very lease is not there, or 2 if that cannot be read.
+-- Returns for each lease 1, or 0 if this lease does not exist, or 2 if it is unreadable.
 
 local answers, crowded = {}, {}
 for n = 1, (#ARGV - 1) / 4 do

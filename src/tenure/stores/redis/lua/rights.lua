@@ -1,5 +1,5 @@
--- What this user may not do, of all that the other scripts call: run by `tenure doctor` on a key that
--- nobody uses, and without effect on anything else. Answers with the names of the commands.
+-- Returns the commands that the other scripts call and this user may not run. `tenure doctor` runs it on
+-- an unused key, without effect on other keys.
 
 local KEY, CHANNEL = KEYS[1], ARGV[2]
 

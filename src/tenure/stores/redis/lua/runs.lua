@@ -1,14 +1,14 @@
--- In front of every schedule script, after jobs.lua: the runs of schedules, which are jobs.
+-- Prelude of every schedule script, after jobs.lua: the runs of schedules, which are jobs.
 
-local SLICE = 500  -- of runs that are looked at by one command
+local SLICE = 500  -- how many runs one command visits
 
--- Return how many runs of a schedule are unfinished, without a look at each: or fewer are.
+-- Return an upper bound of a schedule's unfinished runs, without visiting each.
 local function count_live(name)
   return call('ZLEXCOUNT', LIVE, '[' .. name .. '\0', '(' .. name .. '\1')
 end
 
--- Return the ids of up to `most` unfinished runs of a schedule, in order. An entry that no job stands
--- behind goes, if the server takes writes, so that it is never counted again.
+-- Return the ids of up to `most` unfinished runs of a schedule, in order. An entry without a job is
+-- removed, if the server takes writes, so that it is not counted again.
 local function live_runs(name, most)
   local from, till, live = '[' .. name .. '\0', '(' .. name .. '\1', {}
   while #live < most do

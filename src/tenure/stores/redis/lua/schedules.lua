@@ -1,14 +1,14 @@
--- In front of every schedule script, after jobs.lua: what is stored about schedules. Their keys
--- follow those of the jobs, in this order:
+-- Prelude of every schedule script, after jobs.lua: the keys of schedules. They follow those of the
+-- jobs, in this order:
 
 local SCHEDULES   = KEYS[26]  -- hash name -> record, see `read_schedule`
 local DEFINITIONS = KEYS[27]  -- hash name -> definition
 local NAMES       = KEYS[28]  -- zset of names
-local DECLARED    = KEYS[29]  -- zset name -> when a replica with its ruler was heard of last
+local DECLARED    = KEYS[29]  -- zset name -> when a replica with its ruler has last declared it
 local DECISIONS   = KEYS[30]  -- hash name NUL place -> line: like, first, last, ticks, at, body
 
--- Definitions and lines stand apart, so that a tick writes few bytes. Scripts answer in tables as
--- core.schedules.records has them, packed, after now and these names of what cannot be read:
+-- Definitions and lines have their own keys, so that a tick writes few bytes. Scripts return tables of
+-- core.schedules.records, packed, after now and the names of unreadable records:
 local broken_schedules, broken_lines = {}, {}
 
 local function read_schedule(name, record)
@@ -21,7 +21,7 @@ local function read_schedule(name, record)
   return one
 end
 
--- Return schedules by name. What cannot be read counts as not there.
+-- Return schedules by name. Unreadable ones count as missing.
 local function schedules_of(names)
   local known = {}
   for n, record in ipairs(#names > 0 and call('HMGET', SCHEDULES, unpack(names)) or {}) do
@@ -39,7 +39,7 @@ local function declared_at(name)
   return floor(max(-LATEST, min(LATEST, tonumber(call('ZSCORE', DECLARED, name) or 0))))
 end
 
--- Lines are numbered from 1. The place of the oldest is used again when there are too many.
+-- Lines are numbered from 1. The place of the oldest is reused when there are too many.
 local function place_of_line(name, number)
   return name .. '\0' .. number % DECISIONS_MAX
 end

@@ -2,10 +2,10 @@
 --
 -- ARGV: now, bells, for each: id, how it ends - fence, state, whether it yields to a cancel, failures and
 --       losses to add, mark, delay, reason; then as in a record: result, error, history
--- Returns for each 0 if it is lost, 1 if it was settled, 2 if it was settled so before, 3 if it cannot be
--- read and was set aside, 4 if it was cancelled instead.
+-- Returns for each 0 if it is lost, 1 if it was settled, 2 if this is a repeat, 3 if it is unreadable and
+-- was set aside, 4 if it became cancelled.
 
--- Return how an attempt ends; a history that is nil stays as it is.
+-- Return the end of an attempt; a nil history keeps the stored one.
 local function read_end(words)
   local last, offset = {}, 0
   offset, last.fence, last.state, last.yields, last.failures, last.losses, last.mark, last.delay,
@@ -16,7 +16,7 @@ local function read_end(words)
   return last
 end
 
--- Write what every settlement changes.
+-- Write the changes of every settlement.
 local function note_end(job, last)
   job.settled_fence, job.settled_as = last.fence, last.mark
   job.failures, job.losses = job.failures + last.failures, job.losses + last.losses
@@ -53,22 +53,22 @@ local function settle(id, record, last)
   return 1
 end
 
--- The rule: the first attempt of a job has succeeded, or it was lost and waits again. Such a record is put
--- together out of pieces, without a look at each value, in a third of the time.
+-- The usual case: the first attempt of a job has succeeded, or was lost and waits again. The new record is
+-- assembled from pieces without decoding each value, in a third of the time.
 local SUCCESS = pack(SUCCEEDED, false, 0, 0, 's', 0, '')
-local UNTOUCHED = sub(new_record('', '', ''), 11)  -- all that stands behind the replica
+local UNTOUCHED = sub(new_record('', '', ''), 11)  -- all values after the replica
 local ended, marked = pack('', now, '', 0, 0), pack('s', nil, '') .. bin()
 local held, unfinished = words_for('ZREM', HELD), words_for('ZREM', UNFINISHED)
 local states, index, finished = words_for('HSET', STATE), words_for('ZADD', INDEX[SUCCEEDED]),
   words_for('ZADD', FINISHED)
 local plain, successes, ends = 0, 0, {}  -- how many; ends of retentions, as text
 
--- Settle a success; `tail` is the result, as words have it. Returns the record from its replica on.
+-- Settle a success; `tail` is the packed result. Returns the record from its replica on.
 local function succeed_plain(id, fence, retention, tag_count, tail)
   successes = successes + 1
   unfinished[successes + 2] = id
   ends[retention] = ends[retention] or format('%.0f', now + retention)
-  local odd = 2 * successes + 1  -- in commands, whose first two words stand before
+  local odd = 2 * successes + 1  -- in commands, after their first two words
   index[odd], index[odd + 1] = '0', id
   finished[odd], finished[odd + 1] = ends[retention], tag_count > 0 and id .. '\0' or id
   return ended .. pack(fence) .. marked .. tail
@@ -99,7 +99,7 @@ local function settle_plain(id, record, words)
     if to ~= WAITS or byte(words, offset + 1) ~= 0xc0 then
       return false
     end
-    -- It has no checkpoint, and no result either.
+    -- It has neither a checkpoint nor a result.
     last = pack('', 0, '', failures, losses, fence, mark, nil, '') .. bin() .. sub(words, offset + 1)
     due = enter_queue(id, queue, priority, due, delay)
     fence = max(fence + 1, now)

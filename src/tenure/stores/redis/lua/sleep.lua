@@ -1,4 +1,4 @@
--- Ask to be told of the next job in some queues, see `ring` in jobs.lua.
+-- Register for a wake-up by the next job in some queues; see `ring` in jobs.lua.
 --
 -- KEYS: sleeping
 -- ARGV: for how many milliseconds to keep the flags, then the queues

@@ -1,10 +1,10 @@
--- In front of every script: whether stored values can be used. Whoever can write to the server can write
--- anything, so numbers are compared before they are counted up. The bounds are those of
--- core.soundness, times in microseconds. NaN is within none.
+-- Prelude of every script: checks that stored values are sound. Every program with access to the server
+-- can write anything, so numbers are checked before they are incremented. The bounds are those of
+-- core.bounds, with times in microseconds. NaN is within none.
 
 local INSTANT_MAX, COUNTER_MAX, SPAN_MAX = 253402300799999999, 2147483646, 1e16
 local LIMIT_MAX = 1000000
--- Lua rounds INSTANT_MAX up, to what clients refuse. This is the number before.
+-- Lua rounds INSTANT_MAX up to a number that clients reject. This is the double below it.
 local LATEST = 253402300799999968
 
 local function is_whole(number, least, most)
@@ -16,7 +16,7 @@ local function is_instant(number)
   return is_whole(number, -LATEST, LATEST)
 end
 
--- All that UTF-8 makes of characters, but for ASCII.
+-- All UTF-8 sequences but ASCII.
 local CHARACTERS = {'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]',
   '[\225-\236\238\239][\128-\191][\128-\191]', '\237[\128-\159][\128-\191]',
   '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',

@@ -1,8 +1,8 @@
--- Return jobs that nobody can finish.
+-- Return jobs that no worker can finish.
 --
 -- ARGV: now, bells, limit
--- Returns {id, time until it is removed} of those that were set aside, {id, replica} of those on
--- replicas that are not known.
+-- Returns {id, time until it is removed} of jobs that were set aside, {id, replica} of jobs on unknown
+-- replicas.
 
 local limit, aside, orphans = tonumber(ARGV[3]), {}, {}
 for _, id in ipairs(call('HKEYS', BROKEN)) do

@@ -1,5 +1,4 @@
--- Count jobs with a tag, of the newest ones: the unfinished, and those that are not old yet. Records may
--- be large, so it may end early.
+-- Count unfinished and recent jobs among the newest with a tag. Records may be large, so it may end early.
 --
 -- ARGV: now, bells, tag, how many to look at, most unfinished, most recent, age at which one is old
 -- Returns {unfinished, recent, age of the oldest of those}.
