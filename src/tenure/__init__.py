@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tenure.app import Tenure
 from tenure.core.jobs.retention import Retention
+from tenure.core.jobs.retry_policy import Backoff
 from tenure.core.leases import Grade, Lease, Traits
-from tenure.core.policy import Backoff
 from tenure.errors import (
     AcquireTimeout,
     ArgumentsError,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from tenure.core.policy import LOSS_DELAY_MAX
+from tenure.core.jobs.loss_policy import LOSS_DELAY_MAX
 from tests.chaos import judge, leftovers
 from tests.chaos.brood import Brood, Member
 from tests.chaos.diary import read_diaries

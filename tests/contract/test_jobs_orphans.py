@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.core.jobs import endings
+from tenure.core.jobs import endings, loss_policy
 from tenure.core.jobs.options import write_options
 from tenure.core.jobs.records import JobRecord, Note, Settled
 from tenure.core.jobs.replicas import RESERVED_FOR
@@ -42,7 +42,7 @@ async def orphans_of(store: Store, by: str = "eva", replica: str | None = None) 
 
 
 async def settle_lost(store: Store, job: JobRecord, by: str, delays=AT_ONCE) -> Settled:
-    end = endings.lost(job, by=by, at=0, delays=delays)
+    end = loss_policy.lost(job, by=by, at=0, delays=delays)
     (answer,) = await store.jobs.settle([end])
     return answer
 

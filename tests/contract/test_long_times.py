@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.policy import TTL_MAX
+from tenure.core.lease_policy import TTL_MAX
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import MOMENT, renew

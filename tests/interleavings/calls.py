@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tenure.core.durations import micros
-from tenure.core.jobs.endings import lost
+from tenure.core.jobs.loss_policy import lost
 from tenure.core.jobs.records import Claimed, JobRecord, NewJob, Note, Settlement, Unique
 from tenure.core.jobs.replicas import RESERVED_FOR, Orphans
 from tenure.core.leases import Granted, Lease

@@ -7,7 +7,7 @@ import pytest
 
 from tenure import ConfigError, StoreError, Tenure, Unique, UniqueMismatch
 from tenure.app import engine_of
-from tenure.core.policy import TTL_MAX
+from tenure.core.lease_policy import TTL_MAX
 
 
 @pytest.fixture

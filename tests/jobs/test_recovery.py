@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tenure import JobFailed, Tenure
 from tenure.app import engine_of
-from tenure.core.jobs import endings
+from tenure.core.jobs import loss_policy
 from tenure.core.jobs.records import NewJob, Settled, Settlement
 from tenure.core.jobs.replicas import Orphans
 from tenure.errors import StoreUnavailable
@@ -307,7 +307,7 @@ async def test_a_repeat_takes_no_job_from_a_replica_that_has_come_back(
 
 async def test_of_two_recoverers_one_reports_although_its_reply_was_lost(real_world, faults):
     def lost_by(name: str):
-        return lambda job, at: endings.lost(job, by=name, at=at, delays=[1000.0])
+        return lambda job, at: loss_policy.lost(job, by=name, at=at, delays=[1000.0])
 
     store = await real_world.store()
     jobs = [NewJob(id=f"j{n}", task="t", queue="default", payload=b"{}") for n in range(20)]

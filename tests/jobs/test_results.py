@@ -13,7 +13,7 @@ import pytest
 
 from tenure import ResultUnavailable, Tenure
 from tenure.core.jobs.results import store_result
-from tenure.core.values.written import Written
+from tenure.core.values.written_result import Written
 from tenure.http import Owner
 from tenure.observe import ResultNotStored
 

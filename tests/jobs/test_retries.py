@@ -14,7 +14,7 @@ from tenure import (
 )
 from tenure.core.durations import micros
 from tenure.core.jobs.options import write_options
-from tenure.core.policy import TTL_MAX
+from tenure.core.lease_policy import TTL_MAX
 from tests.jobs.replicas import finished
 
 ONCE = Backoff(max_attempts=1)

@@ -5,7 +5,7 @@ from statistics import median
 import pytest
 
 from tenure import Tenure
-from tenure.core.policy import WAITER_LIFE
+from tenure.core.lease_policy import WAITER_LIFE
 from tests.process import history
 from tests.process.crowd import Crowd
 from tests.process.site import Site, listed, until_waiting

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.core.jobs import endings
+from tenure.core.jobs import endings, loss_policy
 from tenure.core.jobs.records import JobRecord, Settlement
 from tenure.core.jobs.replicas import Recovered
 from tenure.runtime.replica.recovery import leave, recover_replica, take
@@ -69,7 +69,7 @@ async def recover(
     """Take up to `limit` jobs whose replicas are gone, or that are past their deadline."""
 
     def end(job: JobRecord, at: int) -> Settlement:
-        return endings.lost(job, by=by, at=at, delays=delays)
+        return loss_policy.lost(job, by=by, at=at, delays=delays)
 
     recovered: list[Recovered] = []
     while len(recovered) < limit:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tenure.core.policy import WAITER_LIFE
+from tenure.core.lease_policy import WAITER_LIFE
 from tests.sim.error_log import collect_errors, silent_log
 from tests.sim.fleet import Fleet
 from tests.sim.history import Entry

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenure.core.jobs import endings
+from tenure.core.jobs import endings, loss_policy
 from tenure.core.jobs.history import read_history
 from tenure.core.jobs.options import write_options
 from tenure.core.jobs.records import JobRecord
@@ -19,7 +19,7 @@ def job(**details) -> JobRecord:
     [(0, "waiting", 1.0, ""), (1, "waiting", 9.0, ""), (2, "failed", 0.0, "lost")],
 )
 def test_a_lost_job_comes_back_as_often_as_there_are_delays(losses, state, delay, reason):
-    end = endings.lost(job(losses=losses), by="eva", at=8, delays=[1.0, 9.0])
+    end = loss_policy.lost(job(losses=losses), by="eva", at=8, delays=[1.0, 9.0])
     assert (end.state, end.delay, end.reason) == (state, delay, reason)
     assert (end.outcome, end.losses, end.failures, end.error) == ("lost", 1, 0, None)
     assert end.yields_to_cancel
@@ -27,7 +27,7 @@ def test_a_lost_job_comes_back_as_often_as_there_are_delays(losses, state, delay
 
 def test_a_loss_adds_a_line_to_the_history():
     lost = job(history=endings.history_of(job(attempt=1), "retry", 6, "E: no"), attempt=4)
-    end = endings.lost(lost, by="eva", at=8, delays=[])
+    end = loss_policy.lost(lost, by="eva", at=8, delays=[])
     lines = read_history(end.history)
     assert [(line.attempt, line.outcome) for line in lines] == [(1, "retry"), (2, "lost")]
     assert (lines[1].replica, lines[1].started, lines[1].ended) == ("ann", 5, 8)
@@ -43,7 +43,7 @@ def test_a_job_that_may_not_run_again_fails_where_another_one_waits(options):
         assert (end.state, end.reason, end.error) == ("failed", "interrupted", None)
         assert (end.outcome, end.failures, end.yields_to_cancel) == (outcome, failures, True)
         assert end.history == b"h"
-    lost = endings.lost(once, by="eva", at=8, delays=[0.0])
+    lost = loss_policy.lost(once, by="eva", at=8, delays=[0.0])
     assert (lost.state, lost.reason) == ("failed", "lost")
 
 
@@ -55,7 +55,7 @@ def test_marks_tell_outcomes_and_recoverers_apart():
         endings.cancelled(job()),
         endings.handed_back(job()),
     ]
-    foreign = [endings.lost(job(), by=by, at=8, delays=[]) for by in ("eva", "fay")]
+    foreign = [loss_policy.lost(job(), by=by, at=8, delays=[]) for by in ("eva", "fay")]
     assert len({end.mark for end in (*own, *foreign)}) == 7
 
 
@@ -65,4 +65,4 @@ def test_a_move_is_encoded_as_scripts_read_it():
     assert endings.retried(job(), delay=1.0, error=b"e").move == "0010r"
     assert endings.cancelled(job()).move == "4000c"
     assert endings.handed_back(job(), by="eva").move == "0000heva"
-    assert endings.lost(job(), by="eva", at=8, delays=[]).move == "3101leva"
+    assert loss_policy.lost(job(), by="eva", at=8, delays=[]).move == "3101leva"

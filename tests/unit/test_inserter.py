@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tenure.core.jobs.records import Inserted, NewJob, Unique
-from tenure.core.policy import INSERT_PATIENCE, KEY_PATIENCE
+from tenure.core.store_policy import INSERT_PATIENCE, KEY_PATIENCE
 from tenure.errors import StoreUnavailable
 from tenure.jobs.inserter import Inserter
 from tenure.stores.memory import MemoryStore

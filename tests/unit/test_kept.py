@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import pytest
 
+from tenure.core.lease_policy import trust_until
 from tenure.core.leases import Lease
-from tenure.core.policy import trust_until
 from tenure.runtime.data_loss import DataLossDetector
 from tenure.runtime.leases.keeper import Keeper, KeptLease
 from tenure.testing import ManualClock

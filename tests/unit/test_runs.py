@@ -1,9 +1,9 @@
 """How often a job has run: claims that started nothing do not count."""
 
+from tenure.core.jobs.hand_backs import UNKNOWN_TASK
 from tenure.core.jobs.history import AttemptLine, write_history
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import numbered_history, runs_of
-from tenure.core.policy import UNKNOWN_TASK
 
 
 def line(attempt: int, outcome: str, *, seconds: float = 1, error: str = "") -> AttemptLine:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tenure.core.jobs.shares import Shares
+from tenure.core.jobs.queue_shares import Shares
 
 
 def claim(shares: Shares, waiting: dict[str, int], want: int) -> list[str]:

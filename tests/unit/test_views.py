@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenure.core.jobs.hand_backs import UNKNOWN_TASK
 from tenure.core.jobs.history import AttemptLine
 from tenure.core.jobs.view import as_datetime, waits_for_its_task
-from tenure.core.policy import UNKNOWN_TASK
 
 
 @pytest.mark.parametrize(

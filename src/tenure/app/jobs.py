@@ -12,8 +12,8 @@ from tenure.core.durations import Until, instant
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.replicas import Recovered
 from tenure.core.jobs.states import STATES
+from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name, storable
-from tenure.core.policy import TTL_MAX
 from tenure.core.settings import Settings
 from tenure.errors import ConfigError
 from tenure.jobs import (

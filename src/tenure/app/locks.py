@@ -17,8 +17,8 @@ from tenure.app.options import (
 )
 from tenure.core.callables import check_function
 from tenure.core.durations import Duration, seconds
+from tenure.core.lease_policy import TTL_MAX, TTL_MIN
 from tenure.core.leases import Lease, Meta, check_limit, check_meta, check_name
-from tenure.core.policy import TTL_MAX, TTL_MIN
 from tenure.errors import ConfigError
 from tenure.locks.election import Election
 from tenure.locks.lock import Lock, Outcome, Semaphore, checked_wait, make_policy, run_locked

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from tenure.core.clock import Clock
-from tenure.core.policy import retry_after_error
+from tenure.core.store_policy import retry_after_error
 from tenure.errors import StoreError, StoreUnavailable, TenureError
 from tenure.observe.events import Events
 from tenure.observe.store import StoreFailing, StoreRestored

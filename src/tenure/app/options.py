@@ -15,9 +15,10 @@ from tenure.core.clock import Clock
 from tenure.core.durations import Duration
 from tenure.core.environment import Scope
 from tenure.core.jobs.retention import RetentionOption
+from tenure.core.jobs.retry_policy import Backoff, RetryOption
 from tenure.core.jobs.states import JobState
+from tenure.core.lease_policy import TTL_DEFAULT
 from tenure.core.leases import Meta
-from tenure.core.policy import TTL_DEFAULT, Backoff, RetryOption
 from tenure.locks.hold import OnLost
 from tenure.locks.lock import OnUnavailable
 from tenure.stores.contract import Migrate

@@ -15,7 +15,7 @@ from tenure.app.engine import Engine
 from tenure.app.options import Timers, WorkerOptions
 from tenure.app.registry import Registry
 from tenure.core import durations
-from tenure.core.jobs.shares import check_queues
+from tenure.core.jobs.queue_shares import check_queues
 from tenure.core.worker_info import write_serving
 from tenure.errors import ConfigError
 from tenure.jobs.worker import EmbeddedWorker, StoreToCome, run_until_stopped

@@ -15,7 +15,7 @@ import click
 from tenure.core.clock import SystemClock
 from tenure.core.durations import Duration, seconds
 from tenure.core.ids import is_job_id
-from tenure.core.jobs.shares import check_weights
+from tenure.core.jobs.queue_shares import check_weights
 from tenure.core.jobs.view import as_datetime
 from tenure.core.leases import check_name
 from tenure.core.sizes import size

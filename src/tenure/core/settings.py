@@ -16,8 +16,8 @@ from tenure.core.jobs.retention import (
     parse_retention,
     parse_retention_text,
 )
+from tenure.core.lease_policy import TTL_MAX, TTL_MIN
 from tenure.core.leases import check_namespace
-from tenure.core.policy import TTL_MAX, TTL_MIN
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 

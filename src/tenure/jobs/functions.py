@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.core.callables import check_function, is_async
+from tenure.core.jobs.retry_policy import Backoff, RetryOption, parse_retry
 from tenure.core.leases import check_name
-from tenure.core.policy import Backoff, RetryOption, parse_retry
 from tenure.core.values.signature import Signature
 from tenure.errors import ConfigError
 from tenure.runtime.attempts.handler import EXECUTORS, Executor, Handler

@@ -14,7 +14,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from tenure.core.jobs.records import Inserted, NewJob
-from tenure.core.policy import may_insert_again, may_wait_for_key, retry_after_error
+from tenure.core.store_policy import may_insert_again, may_wait_for_key, retry_after_error
 from tenure.errors import StoreFull, StoreUnavailable
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.stores.contract import Store

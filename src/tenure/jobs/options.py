@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.records import PRIORITIES
 from tenure.core.jobs.retention import RetentionOption, checked_retention
+from tenure.core.jobs.retry_policy import Backoff, RetryOption, parse_retry
+from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name
-from tenure.core.policy import TTL_MAX, Backoff, RetryOption, parse_retry
 from tenure.errors import ConfigError
 
 __all__ = ["Options", "Unique"]

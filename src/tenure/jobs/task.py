@@ -13,7 +13,7 @@ from tenure.core.jobs.options import write_options
 from tenure.core.jobs.records import JobDraft
 from tenure.core.jobs.records import Unique as UniqueKey
 from tenure.core.jobs.retention import RetentionOption, parse_retention
-from tenure.core.policy import RetryOption, write_backoff
+from tenure.core.jobs.retry_policy import RetryOption, write_backoff
 from tenure.core.settings import Settings
 from tenure.errors import ConfigError, TooLarge
 from tenure.jobs import Job, JobRequest

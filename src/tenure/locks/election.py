@@ -25,7 +25,7 @@ from tenure.errors import LeaseLost, StoreUnavailable
 from tenure.locks.hold import Hold, HoldPolicy, Holds
 from tenure.locks.lock import Lock
 from tenure.runtime.leases.acquirer import LeaseRequest
-from tenure.runtime.retry import until_available
+from tenure.runtime.store_retry import until_available
 
 __all__ = ["Election", "Leader", "Term"]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeAlias
 from msgspec import Struct
 
 from tenure.core.leases import Lease, Meta
-from tenure.core.policy import retry_after_error
+from tenure.core.store_policy import retry_after_error
 from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
 from tenure.observe.events import Events
 from tenure.observe.locks import HoldLost

@@ -17,7 +17,7 @@ from tenure.core.leases import Mark, storable
 from tenure.errors import LeaseLost, OnceFailed, StoreError, StoreUnavailable
 from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock, run_anywhere
-from tenure.runtime.retry import until_available
+from tenure.runtime.store_retry import until_available
 from tenure.stores.contract import Store
 
 __all__ = ["run_once"]

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tenure.core.policy import is_other_data
+from tenure.core.store_policy import is_other_data
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.observe.events import Events
 from tenure.observe.store import DataLost

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tenure.core.policy import retry_after_error
+from tenure.core.store_policy import retry_after_error
 
 __all__ = ["ConnectBackoff"]
 

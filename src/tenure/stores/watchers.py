@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tenure.core.clock import Clock
+from tenure.core.lease_policy import WAITER_LIFE
 from tenure.core.leases import Topic
-from tenure.core.policy import WAITER_LIFE, retry_after_error
+from tenure.core.store_policy import retry_after_error
 
 __all__ = ["ARM_SECONDS", "Watchers", "pause_before_listening"]
 

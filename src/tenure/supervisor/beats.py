@@ -15,7 +15,7 @@ from tenure.observe.events import Events
 from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.messages import BeatFailed, RecordRenewed, TakenOver
 from tenure.stores.contract import Store
 from tenure.supervisor.child import Child

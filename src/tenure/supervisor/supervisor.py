@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from tenure.app import Tenure, engine_of
-from tenure.core.policy import UNWIND_SECONDS
+from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
 from tenure.runtime.process_info import signal_name
 from tenure.runtime.replica.recovery import Recovery, recover_replica
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.messages import (
     HandOver,
     IsolationJoined,

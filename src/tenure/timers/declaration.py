@@ -24,10 +24,11 @@ from tenure.core.jobs.retention import (
     kept_runs,
     parse_retention,
 )
+from tenure.core.jobs.retry_policy import Backoff, RetryOption, parse_retry
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.jobs.view import as_datetime
+from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name
-from tenure.core.policy import TTL_MAX, Backoff, RetryOption, parse_retry
 from tenure.core.schedules.definition import (
     TASK_PREFIX,
     CatchUp,

@@ -12,8 +12,8 @@ from tenure.core.durations import Until, instant, micros
 from tenure.core.jobs.options import read_options, write_options
 from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.jobs.view import as_datetime
+from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name, storable
-from tenure.core.policy import TTL_MAX
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import (
     ANSWERED_LATE,

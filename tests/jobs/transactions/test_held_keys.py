@@ -72,7 +72,7 @@ async def test_a_key_is_free_when_its_transaction_is_undone(shop: Shop, holder: 
 async def test_a_key_that_stays_held_is_an_error_only_for_its_callers(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tenure.core.policy.KEY_PATIENCE", 0.2)
+    monkeypatch.setattr("tenure.core.store_policy.KEY_PATIENCE", 0.2)
     mail = shop.mail.using(unique="k")
     with pytest.raises(UniqueBusy, match="'k'") as caught:
         await mail.enqueue(1)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-from tenure.core.policy import Backoff
+from tenure.core.jobs.retry_policy import Backoff
 from tests.sim.checks.shop import check_shop
 from tests.sim.fleet import Fleet, Program
 from tests.sim.history import Entry

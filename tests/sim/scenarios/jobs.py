@@ -10,8 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.app import Tenure
+from tenure.core.jobs.retry_policy import Backoff
 from tenure.core.jobs.states import FINISHED
-from tenure.core.policy import Backoff
 from tenure.errors import JobNotFound, StoreError, StoreUnavailable, UniqueMismatch
 from tenure.jobs import Job, Task
 from tenure.runtime.attempts.job_context import current_job

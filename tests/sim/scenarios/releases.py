@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from tenure.core.policy import Backoff
+from tenure.core.jobs.retry_policy import Backoff
 from tenure.core.schedules import documents, registration
 from tenure.runtime.timers import declarations
 from tenure.stores.memory import schedule_table

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tenure.core.jobs import endings
+from tenure.core.jobs import loss_policy
 from tenure.core.jobs.records import JobRecord, NewJob, Settlement
 from tenure.core.jobs.replicas import Orphans
 from tenure.runtime.replica.recovery import take
@@ -39,7 +39,7 @@ async def test_the_others_are_reported_although_one_is_held(
     await asyncio.sleep(0.4)
 
     def lost(job: JobRecord, at: int) -> Settlement:
-        return endings.lost(job, by="ann", at=at, delays=[600.0])
+        return loss_policy.lost(job, by="ann", at=at, delays=[600.0])
 
     async def look_and_hold(**options: Any) -> Orphans:
         orphans = await look(**options)

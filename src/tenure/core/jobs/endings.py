@@ -6,7 +6,6 @@ job that would return to waiting, or whose settlement yields, becomes cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from tenure.core.jobs.history import AttemptLine, AttemptOutcome, add_attempt
@@ -16,20 +15,16 @@ from tenure.core.jobs.run_numbers import runs_of
 
 __all__ = [
     "INTERRUPTED",
-    "LOST",
     "cancelled",
     "failed",
     "handed_back",
     "history_of",
-    "lost",
     "retried",
     "succeeded",
 ]
 
 INTERRUPTED: Final = "interrupted"
 """The reason of a job that failed because it was stopped and may not run again."""
-LOST: Final = "lost"
-"""The reason of a job that failed because it was lost too often, or may not run again."""
 
 
 def succeeded(
@@ -101,27 +96,6 @@ def handed_back(
         by=by,
         delay=delay,
         history=history,
-    )
-
-
-def lost(job: JobRecord, *, by: str, at: int, delays: Sequence[float]) -> Settlement:
-    """Return the end of an attempt whose replica is dead, or that ran past its deadline.
-
-    `delays` are the delays after the first, second, ... loss. With more losses the job fails.
-    """
-    losses = job.losses + 1
-    comes_back = read_options(job.options).rerun and losses <= len(delays)
-    return Settlement(
-        id=job.id,
-        fence=job.fence,
-        outcome="lost",
-        state="waiting" if comes_back else "failed",
-        by=by,
-        yields_to_cancel=True,
-        delay=delays[losses - 1] if comes_back else 0.0,
-        losses=1,
-        reason="" if comes_back else LOST,
-        history=history_of(job, "lost", at),
     )
 
 

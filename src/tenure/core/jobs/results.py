@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.leases import storable
-from tenure.core.values.written import Written
+from tenure.core.values.written_result import Written
 
 __all__ = ["StoredResult", "read_stored", "store_result"]
 

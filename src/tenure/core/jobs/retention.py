@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.records import JobDraft
-from tenure.core.policy import RETENTION_MIN, TTL_MAX
+from tenure.core.lease_policy import TTL_MAX
 from tenure.errors import ConfigError
 
 __all__ = [
     "RETENTION_DEFAULT",
+    "RETENTION_MIN",
     "Kept",
     "Retention",
     "RetentionOption",
@@ -29,6 +30,13 @@ __all__ = [
     "parse_retention",
     "parse_retention_text",
 ]
+
+RETENTION_MIN: Final = 60.0
+"""A repeat of an insert whose reply was lost would create a job again that was pruned meanwhile.
+
+So finished jobs are kept for longer than inserts are repeated (`INSERT_PATIENCE`). The rest of the
+minute is for a slow last repeat: a store gives up a call after 5 to 10 s.
+"""
 
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0

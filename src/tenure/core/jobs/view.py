@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from tenure.core.jobs.hand_backs import UNKNOWN_TASK
 from tenure.core.jobs.history import read_history
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import runs_of
-from tenure.core.policy import UNKNOWN_TASK
 
 __all__ = ["JobView", "as_datetime", "waits_for_its_task"]
 

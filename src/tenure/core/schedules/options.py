@@ -13,7 +13,7 @@ from tenure.core.durations import Duration
 if TYPE_CHECKING:
     from tenure.core.calendar.blackouts import Blackout
     from tenure.core.jobs.retention import RetentionOption
-    from tenure.core.policy import RetryOption
+    from tenure.core.jobs.retry_policy import RetryOption
     from tenure.core.schedules.definition import CatchUp, Each, OnUnavailable, Overlap
 
 __all__ = [

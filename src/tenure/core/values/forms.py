@@ -25,7 +25,7 @@ from tenure.core.values.json import (
 from tenure.core.values.leaf_checks import Check
 from tenure.core.values.misfits import unquoted
 from tenure.core.values.plain_checks import check_of
-from tenure.core.values.written import Written
+from tenure.core.values.written_result import Written
 
 __all__ = ["Form", "UnusableType", "form_of"]
 

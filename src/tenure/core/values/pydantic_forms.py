@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 from tenure.core.values.json import encode_comparable, encode_result
 from tenure.core.values.misfits import KEY, Misfit, Problem
 from tenure.core.values.pydantic_checks import Facts, differ, facts_of
-from tenure.core.values.written import Written
+from tenure.core.values.written_result import Written
 
 __all__ = ["ModelForm", "form_of", "form_of_class", "structure"]
 

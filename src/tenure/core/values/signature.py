@@ -22,7 +22,7 @@ from tenure.core.values.forms import Form, UnusableType, form_of
 from tenure.core.values.json import encode, encode_comparable, from_json, shallow
 from tenure.core.values.leaf_checks import anything
 from tenure.core.values.misfits import Misfit, Problem, unquoted
-from tenure.core.values.written import Written
+from tenure.core.values.written_result import Written
 from tenure.errors import ArgumentsError, ConfigError
 
 __all__ = ["Signature"]

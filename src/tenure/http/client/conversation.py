@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration, seconds
-from tenure.core.policy import Backoff
+from tenure.core.jobs.retry_policy import Backoff
 from tenure.errors import RequestRefused, ServerUnreachable, UnusableAnswer
 from tenure.http.request import Headers
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypedDict, TypeVar, overload
 
 from tenure.core.durations import Duration
 from tenure.core.jobs.retention import RetentionOption
-from tenure.core.policy import RetryOption
+from tenure.core.jobs.retry_policy import RetryOption
 from tenure.http.server.endpoint import BeforeEnqueue, Idempotency, Limits
 from tenure.jobs import AsyncTask, PlainTask, Task
 from tenure.runtime.attempts.handler import Executor

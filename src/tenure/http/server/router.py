@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 from tenure.app import Tenure
 from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.retention import RetentionOption
+from tenure.core.jobs.retry_policy import Backoff, RetryOption
 from tenure.core.leases import check_name
-from tenure.core.policy import Backoff, RetryOption
 from tenure.errors import ConfigError
 from tenure.http.job_resource import Pace, Responses
 from tenure.http.server.app_per_loop import Lending

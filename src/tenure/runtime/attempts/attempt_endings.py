@@ -17,8 +17,9 @@ from tenure.core.jobs import endings
 from tenure.core.jobs.history import AttemptOutcome
 from tenure.core.jobs.options import read_options
 from tenure.core.jobs.records import JobRecord, Settlement
+from tenure.core.jobs.retry_policy import read_backoff
 from tenure.core.jobs.run_numbers import runs_of
-from tenure.core.policy import TTL_MAX, read_backoff
+from tenure.core.lease_policy import TTL_MAX
 from tenure.observe.events import Events
 from tenure.observe.jobs import AttemptFailed
 from tenure.observe.log_records import Raised

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 from msgspec import Struct
 
 from tenure.core.jobs.records import JobRecord
-from tenure.core.policy import Backoff
+from tenure.core.jobs.retry_policy import Backoff
 from tenure.core.values.signature import Signature
 from tenure.runtime.attempts.job_context import JobContext
 

@@ -13,8 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import storable
-from tenure.core.policy import TTL_MAX
 from tenure.core.safe_text import safe
 from tenure.errors import ArgumentsError, ProcessDied
 

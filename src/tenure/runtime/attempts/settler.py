@@ -20,7 +20,7 @@ from tenure.observe.events import Events
 from tenure.observe.jobs import AttemptFailed, AttemptLost
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.batcher import Batcher, next_slice
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.stores.contract import Purpose, Store, UserTransaction
 
 __all__ = ["Settler"]

@@ -14,8 +14,9 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tenure.core.lease_policy import WAITER_LIFE, retry_when_busy, trust_until
 from tenure.core.leases import Acquired, Busy, Lease, Meta
-from tenure.core.policy import WAITER_LIFE, retry_after_error, retry_when_busy, trust_until
+from tenure.core.store_policy import retry_after_error
 from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
 from tenure.observe.events import Events
 from tenure.observe.locks import LimitsDiffer

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tenure.core.clock import Clock
+from tenure.core.lease_policy import renew_after, trust_until
 from tenure.core.leases import Lease
-from tenure.core.policy import renew_after, retry_after_error, trust_until
+from tenure.core.store_policy import retry_after_error
 from tenure.errors import TenureError
 from tenure.observe.events import Events
 from tenure.observe.locks import RenewalFailing, RenewalRestored

@@ -13,7 +13,7 @@ from functools import partial
 
 from tenure.core.jobs.records import BATCH_MAX
 from tenure.runtime.attempts.settler import Settler
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.stores.contract import Store
 
 __all__ = ["Audit", "CountInterval"]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from tenure.core.jobs.replicas import Beat
-from tenure.core.policy import Reading, clock_jump, first_recovery_after, recovery_pause
+from tenure.core.recovery_policy import Reading, clock_jump, first_recovery_after, recovery_pause
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events

@@ -15,12 +15,14 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from tenure.core.clock import Clock
-from tenure.core.jobs import endings
+from tenure.core.jobs import endings, loss_policy
+from tenure.core.jobs.loss_policy import loss_delays
 from tenure.core.jobs.records import BATCH_MAX, JobRecord, Settled, Settlement
 from tenure.core.jobs.replicas import Orphans, Recovered
 from tenure.core.jobs.run_numbers import runs_of
-from tenure.core.policy import UNWIND_SECONDS, loss_delays, retry_after_error
+from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.core.settings import Settings, WorkSettings
+from tenure.core.store_policy import retry_after_error
 from tenure.errors import StoreUnavailable
 from tenure.observe.events import Events
 from tenure.observe.jobs import JobLost, JobsRecovered
@@ -111,7 +113,7 @@ async def recover_replica(
 
     def end(job: JobRecord, at: int) -> Settlement:
         if job.id in started:
-            return endings.lost(job, by=by, at=at, delays=delays)
+            return loss_policy.lost(job, by=by, at=at, delays=delays)
         return hand_back(job, at)
 
     taken = []
@@ -143,7 +145,7 @@ class Recovery:
         grace = recovery_grace(self._settings)
 
         def end(job: JobRecord, at: int) -> Settlement:
-            return endings.lost(job, by=by, at=at, delays=self.delays)
+            return loss_policy.lost(job, by=by, at=at, delays=self.delays)
 
         everything: list[Recovered] = []
         async for slice_ in _slices(store, by=by, end=end, grace=grace, as_of=as_of):

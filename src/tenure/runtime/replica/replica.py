@@ -18,15 +18,15 @@ from functools import partial
 from typing import Protocol
 
 from tenure.core.jobs.replicas import CANCELS_MAX, Beat
+from tenure.core.lease_policy import renew_after
 from tenure.core.leases import Meta
-from tenure.core.policy import renew_after
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host, HostedTask
 from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import (
     IsolationOver,

@@ -15,7 +15,7 @@ from tenure.core.schedules.definition import Plan
 from tenure.core.schedules.documents import DECLARED_FOR
 from tenure.core.schedules.registration import Registered, Registration
 from tenure.observe.events import Events
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.timers.future_timers import AheadTimers
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState

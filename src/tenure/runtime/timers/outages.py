@@ -20,7 +20,7 @@ from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.observe.events import Events
 from tenure.observe.timers import TickSkipped, TicksMissed
 from tenure.runtime.attempts.unlocked_runs import Outage, UnlockedRuns
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
 

@@ -26,7 +26,7 @@ from tenure.observe.timers import TickSkipped, TicksMissed
 from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.batcher import Batcher
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.timers.declarations import Declarations
 from tenure.runtime.timers.outages import TimerOutages
 from tenure.runtime.timers.scheduling import Scheduling

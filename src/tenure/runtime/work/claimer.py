@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tenure.core.jobs.queue_shares import Shares
 from tenure.core.jobs.records import SOON, Claimed
-from tenure.core.jobs.shares import Shares
 from tenure.core.leases import Topic
 from tenure.core.schedules.records import TIMERS_QUEUE
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.work.claims import Claims
 from tenure.runtime.work.local_work import LocalWork
 from tenure.runtime.work.options import WorkerOptions

@@ -6,11 +6,11 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from tenure.core.jobs.process_queues import ProcessQueues
+from tenure.core.jobs.child_queues import ProcessQueues
+from tenure.core.jobs.queue_shares import Shares, Turn
 from tenure.core.jobs.records import Claimed, JobRecord
-from tenure.core.jobs.shares import Shares, Turn
 from tenure.core.schedules.records import TIMERS_QUEUE
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.stores.contract import Store
 
 __all__ = ["Claims"]

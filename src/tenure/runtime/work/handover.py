@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.messages import HandOver
 from tenure.runtime.work.local_work import LocalWork
 from tenure.runtime.work.worker_state import WorkerState

@@ -23,7 +23,7 @@ from tenure.core.leases import Meta
 from tenure.core.settings import Settings
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.replica.recovery import leave
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver, IsolationJoined, IsolationLeft
 from tenure.runtime.work.suspects import is_suspicious

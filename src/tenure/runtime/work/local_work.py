@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from tenure.core.jobs.endings import cancelled
+from tenure.core.jobs.hand_backs import UNKNOWN_TASK, unknown_task_delay, yielding_delay
 from tenure.core.jobs.records import JobRecord, Note
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.leases import Meta
-from tenure.core.policy import UNKNOWN_TASK, unknown_task_delay, yielding_delay
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
@@ -26,7 +26,7 @@ from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.attempts.slots import Slots, is_run
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.timers.ticker import Ticker
 from tenure.runtime.work.isolation import Isolation

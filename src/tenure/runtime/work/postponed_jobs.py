@@ -12,7 +12,7 @@ from itertools import islice
 
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
 from tenure.runtime.attempts.settler import Settler
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.stores.contract import Store
 
 __all__ = ["PostponedJobs"]

@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from tenure.core.leases import Meta
-from tenure.core.policy import UNWIND_SECONDS
+from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
@@ -33,7 +33,7 @@ from tenure.runtime.host import Host
 from tenure.runtime.replica.audit import Audit
 from tenure.runtime.replica.recovery import leave, recovery_grace
 from tenure.runtime.replica.replica import Replica
-from tenure.runtime.retry import Retrier
+from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver, IsolationOver, Retire, Stop
 from tenure.runtime.work.claimer import Claimer

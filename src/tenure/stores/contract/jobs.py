@@ -123,7 +123,7 @@ class Jobs(Protocol):
 
         The store forgets the ids of pruned jobs, so a repeat after that is a new job. Callers
         prevent it: they keep finished jobs for RETENTION_MIN seconds at least, and repeat an
-        insert for INSERT_PATIENCE seconds at most (`core.policy`).
+        insert for INSERT_PATIENCE seconds at most (`core.store_policy`).
 
         A unique key is taken until its job has finished and at least `keep` seconds long; with
         `with_job` also for the retention of the job, counted from its end however it ended, and

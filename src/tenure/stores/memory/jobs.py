@@ -41,8 +41,8 @@ from tenure.core.jobs.replicas import (
     ReplicaRecord,
 )
 from tenure.core.jobs.states import FINISHED, JobState, may_delete
+from tenure.core.lease_policy import next_fence
 from tenure.core.leases import Meta
-from tenure.core.policy import next_fence
 from tenure.stores.memory.connection import Part
 from tenure.stores.memory.job_tables import Job, JobTables, Pause, Replica
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenure.core.durations import micros
+from tenure.core.lease_policy import next_fence
 from tenure.core.leases import Acquired, Busy, Granted, Lease, Mark, Meta
-from tenure.core.policy import next_fence
 from tenure.stores.memory.connection import Part
 from tenure.stores.memory.database import Grant, Key, Waiter
 

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, astuple, replace
 from tenure.core.bounds import INSTANT_MAX, Fence, Instant, sound
 from tenure.core.durations import micros
 from tenure.core.jobs.records import COUNT_MAX, JobRecord, NewJob
-from tenure.core.policy import next_fence
+from tenure.core.lease_policy import next_fence
 from tenure.core.schedules.records import (
     BLOCKING_MAX,
     DECISIONS_MAX,

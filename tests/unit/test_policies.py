@@ -4,27 +4,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.core.policy import (
+from tenure.core.jobs.hand_backs import unknown_task_delay
+from tenure.core.jobs.loss_policy import loss_delays
+from tenure.core.jobs.retry_policy import Backoff, parse_retry, read_backoff, write_backoff
+from tenure.core.lease_policy import (
     TTL_MIN,
     WAITER_LIFE,
-    Backoff,
-    Reading,
-    clock_jump,
-    first_recovery_after,
-    loss_delays,
     margin,
-    may_insert_again,
     next_fence,
-    parse_retry,
-    read_backoff,
-    recovery_pause,
     renew_after,
-    retry_after_error,
     retry_when_busy,
     trust_until,
-    unknown_task_delay,
-    write_backoff,
 )
+from tenure.core.recovery_policy import Reading, clock_jump, first_recovery_after, recovery_pause
+from tenure.core.store_policy import may_insert_again, retry_after_error
 from tenure.errors import ConfigError
 
 FENCES = st.integers(min_value=0, max_value=2**53 - 1)

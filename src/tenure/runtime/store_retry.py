@@ -14,7 +14,7 @@ from itertools import count
 from typing import TypeVar
 
 from tenure.core.clock import Clock
-from tenure.core.policy import retry_after_error
+from tenure.core.store_policy import retry_after_error
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.observe.events import Events
 from tenure.observe.store import StoreFailing, StoreRestored

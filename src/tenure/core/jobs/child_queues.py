@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tenure.core.jobs.shares import Turn
+from tenure.core.jobs.queue_shares import Turn
 
 __all__ = ["ProcessQueues"]
 
