@@ -33,7 +33,7 @@ class Clock(Protocol):
 
     @property
     def boot_id(self) -> str:
-        """Name of the boot clock: boot instants under two names do not compare.
+        """The id of the boot clock. Instants of different boot clocks cannot be compared.
 
         It differs with each start of the machine, and in a container with a clock of its own.
         """
@@ -48,7 +48,7 @@ class Clock(Protocol):
         ...
 
     def for_server(self) -> int | None:
-        """The instant to tell the store, or None to let it use its own clock."""
+        """The instant to send to the store, or None to let it use its own clock."""
         ...
 
     def random(self) -> float:
@@ -60,7 +60,7 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return after that much time."""
+        """Return after this many seconds."""
         ...
 
     async def wait(self, event: asyncio.Event, timeout: float | None) -> bool:
@@ -72,7 +72,7 @@ class BlockingClock(Clock, Protocol):
     """The same for code without an event loop."""
 
     def pause(self, seconds: float) -> None:
-        """Block this thread for that much time."""
+        """Block this thread for this many seconds."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What a worker says about itself in its replica's record: its queues, slots and timers.
+"""The description of a worker in its replica's record: its queues, slots and timers.
 
-It is text in the record's meta, so that every store keeps it as it is, and bounded: of very many
-names only the first ones are there, and a reader knows that there are more.
+It is text in the record's meta, which every store keeps unchanged. Its size is bounded: of very
+many names it has only the first ones, and the number of the others.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from tenure.core.leases import Meta
 
 __all__ = ["Serving", "read_serving", "write_serving"]
 
-# Of the names of queues, and likewise of timers, so many characters.
+# The most characters for the names of queues, and the same for those of timers.
 _NAMES_SIZE_MAX = 350
 
 
 class Serving(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a replica runs."""
+    """The queues, slots and timers of a replica."""
 
     queues: tuple[str, ...]
     slots: int
-    """How many jobs it runs at a time; 0 if it takes none."""
+    """How many jobs it runs at a time; 0 if it runs only timers."""
     timers: tuple[str, ...] = ()
     timer_slots: int = 0
     more_queues: int = 0
-    """How many queues it serves beside those that are named."""
+    """How many more queues it serves than it names."""
     more_timers: int = 0
     idle_timers: tuple[str, ...] = ()
-    """Timers and schedules that its app declares and that do not tick in it, as it was told."""
+    """Timers and schedules that its app declares and that it was configured not to run."""
     more_idle_timers: int = 0
 
     def may_serve(self, queue: str) -> bool:
@@ -49,7 +49,7 @@ def write_serving(
     timer_slots: int,
     idle_timers: Sequence[str] = (),
 ) -> Meta:
-    """Return what stands in the record of a replica."""
+    """Return the meta of a replica's record."""
     named_queues, named_timers = [*_fitting(queues)], [*_fitting(timers)]
     named_idle = [*_fitting(idle_timers)]
     serving = Serving(
@@ -66,7 +66,7 @@ def write_serving(
 
 
 def read_serving(meta: Meta) -> Serving | None:
-    """Return what a replica has said about itself; None if it has not, or not readably."""
+    """Read the description in a replica's meta; None if there is none or it is unreadable."""
     try:
         return msgspec.json.decode(meta.get("serving", ""), type=Serving)
     except (ValueError, RecursionError):

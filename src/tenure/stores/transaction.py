@@ -1,7 +1,7 @@
 """What SQL stores share to take part in a transaction of the user: adapters and error messages.
 
-The `within.py` of SQLite and of PostgreSQL wraps a connection of the user, and `store.within` hands
-it out. The transaction stays the user's: only `commit` after `begin` commits it.
+The `transaction.py` of SQLite and of PostgreSQL wraps a connection of the user, and `store.within`
+returns it. The transaction stays the user's: only `commit` after `begin` commits it.
 """
 
 from __future__ import annotations

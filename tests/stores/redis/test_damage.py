@@ -150,7 +150,7 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
     ]
     await store.prune(idle=0.0)
     if junk != "a hash":
-        with pytest.raises(StoreError, match="nobody can take 'bad'"):
+        with pytest.raises(StoreError, match="'bad' cannot be acquired"):
             await ask(store, "bad", "ben")
     assert await store.leases.release([bad, good]) == [False, True]
     looker.redis.delete(head)

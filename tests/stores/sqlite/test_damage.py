@@ -145,7 +145,7 @@ async def test_a_lock_that_cannot_be_read_is_held_and_named_and_harms_no_other(
     assert await store.leases.renew([good]) == [True]
     assert [lease.key for lease in await store.leases.find()] == ["good"]
     assert [(damage.kind, damage.name) for damage in store.damage] == [("lock", "bad")]
-    with pytest.raises(StoreError, match="nobody can take 'bad'"):
+    with pytest.raises(StoreError, match="'bad' cannot be acquired"):
         await ask(store, "bad", "ben")
     await store.prune(idle=0)
     spoil("DELETE FROM tenure_lease WHERE key = 'bad'")

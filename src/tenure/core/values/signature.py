@@ -228,7 +228,7 @@ def _types(function: Callable[..., Any], name: str) -> dict[str, Any]:
     is_routine = inspect.isroutine(function) and not isinstance(function, partial)
     if not is_routine and not hasattr(function, "__annotations__"):
         # From Python 3.14 on, get_type_hints returns {} here, and values would pass unchecked.
-        msg = f"{function!r} has no annotations of its own"
+        msg = f"{function!r} has no annotations"
         raise TypeError(msg)
     try:
         return typing.get_type_hints(function, include_extras=True)

@@ -56,7 +56,7 @@ FROM (
     FROM pg_roles r
     JOIN pg_database d ON d.datname = current_database()
     CROSS JOIN LATERAL (
-        SELECT count(*) AS everybody, count(*) FILTER (WHERE a.usesysid = r.oid) AS of_role,
+        SELECT count(*) AS all_sessions, count(*) FILTER (WHERE a.usesysid = r.oid) AS of_role,
                count(*) FILTER (WHERE a.datid = d.oid) AS of_database
         FROM pg_stat_activity a WHERE a.backend_type = 'client backend'
     ) AS used
@@ -65,7 +65,7 @@ FROM (
         FROM (VALUES
             (current_setting('max_connections')::bigint
                  - current_setting('superuser_reserved_connections')::bigint,
-             used.everybody, 'max_connections of the server'),
+             used.all_sessions, 'max_connections of the server'),
             (CASE WHEN r.rolconnlimit >= 0 AND NOT r.rolsuper THEN r.rolconnlimit END,
              used.of_role, 'the CONNECTION LIMIT of the role'),
             (CASE WHEN d.datconnlimit >= 0 AND NOT r.rolsuper THEN d.datconnlimit END,

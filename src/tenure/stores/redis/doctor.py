@@ -143,7 +143,7 @@ class Doctor:
             return Finding(
                 "note",
                 "format",
-                f"none so far: nobody has opened namespace {self._connection.namespace!r} here",
+                f"none so far: no app has opened namespace {self._connection.namespace!r} here",
                 "Run 'tenure migrate', or let an app with migrate=\"auto\" do it. If it should be "
                 "there: check the namespace and the database number in the URL.",
             )

@@ -166,8 +166,8 @@ class Leases(Part):
         why = "what is stored for it cannot be read, so it counts as held"
         self._damage.report("lock", name, why, where)
         return StoreError(
-            f"nobody can take {name!r}: {why}. If its holder is gone, 'tenure locks release NAME "
-            "--force' removes it; 'tenure doctor' says more."
+            f"{name!r} cannot be acquired: {why}. If its holder is gone, 'tenure locks release "
+            "NAME --force' removes it; 'tenure doctor' says more."
         )
 
     async def prune(self, idle: float, limit: int) -> int:

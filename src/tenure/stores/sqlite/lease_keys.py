@@ -177,8 +177,8 @@ class Key:
         why = "a lease of it cannot be read, so it counts as held"
         tx.damage.report("lock", self.name, why, "tenure_lease")
         msg = (
-            f"nobody can take {self.name!r}: {why}. If its holder is gone, 'tenure locks release "
-            "NAME --force' removes it; 'tenure doctor' says more."
+            f"{self.name!r} cannot be acquired: {why}. If its holder is gone, 'tenure locks "
+            "release NAME --force' removes it; 'tenure doctor' says more."
         )
         raise StoreError(msg)
 

@@ -343,7 +343,7 @@ CREATE TABLE tenure.schedule_decision (
         AND least(first, last, at) >= -253402300799999999 AND least(number, ticks) >= 0)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
--- A job as callers see it, in the order of core.records.JobRecord.
+-- A job as callers see it, in the order of core.jobs.records.JobRecord.
 CREATE TYPE tenure.job_record AS (
     id text COLLATE "C", task text, queue text COLLATE "C", priority smallint,
     state text COLLATE "C", payload bytea, tags text[], timeout double precision,

@@ -3,7 +3,7 @@
 -- ARGV: now, bells, reason, ids
 -- Returns for each 0 if there is no such job, 1 cancelled, 2 requested, 3 finished.
 
-local told, asked = {}, {}  -- replicas that run cancelled jobs
+local is_woken, woken = {}, {}  -- replicas that run cancelled jobs
 
 -- Cancel a job: at once if it waits, by a request if it runs. Returns 1 cancelled, 2 requested, 3
 -- finished.
@@ -16,9 +16,9 @@ local function cancel(job, reason)
       gather('ZADD', CANCELS, '0', job.replica .. '\0' .. job.id)
       save_change(job)
     end
-    if not told[job.replica] then
-      told[job.replica] = true
-      asked[#asked + 1] = job.replica
+    if not is_woken[job.replica] then
+      is_woken[job.replica] = true
+      woken[#woken + 1] = job.replica
     end
     return 2
   end
@@ -35,7 +35,7 @@ for n = 4, #ARGV do
 end
 flush()
 ring()
-if #asked > 0 then
-  publish('replica', asked)
+if #woken > 0 then
+  publish('replica', woken)
 end
 return answers

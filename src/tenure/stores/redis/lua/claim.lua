@@ -159,11 +159,11 @@ local states, held, got = words_for('HSET', STATE), words_for('ZADD', HELD), 0
 for n, id in ipairs(ids) do
   local record = records[n]
   local readable, rest, size, timeout, retention, retention_failed, queue, priority, tag_count, key,
-    schedule, created, state, fence, attempt, started, revision, cancelling, due, nobody =
+    schedule, created, state, fence, attempt, started, revision, cancelling, due, runner =
     pcall(decode_some, record or '', 18)
-  if readable and fixed[n] and state == WAITS and nobody == ''
+  if readable and fixed[n] and state == WAITS and runner == ''
     and is_sound(record, size, timeout, retention, retention_failed, queue, priority, tag_count,
-      key, schedule, created, state, fence, attempt, started, revision, cancelling, due, nobody) then
+      key, schedule, created, state, fence, attempt, started, revision, cancelling, due, runner) then
     local taken = sub(record, 1, size)
       .. middle(RUNS, max(fence + 1, now), attempt + 1, now, revision + 1, 0, due)
       .. packed_replica .. sub(record, rest + 1)

@@ -176,18 +176,18 @@ end
 -- workers get the wake-up, and set the flag again before they claim.
 local function ring()
   if next(awaited) then
-    local queues, told = {}, {}
+    local queues, asleep = {}, {}
     for queue in pairs(awaited) do
       queues[#queues + 1] = queue
     end
     for n, flag in ipairs(call('HMGET', SLEEPING, unpack(queues))) do
       if flag then
-        told[#told + 1] = queues[n]
+        asleep[#asleep + 1] = queues[n]
       end
     end
-    if #told > 0 then
-      call('HDEL', SLEEPING, unpack(told))
-      publish('queue', told)
+    if #asleep > 0 then
+      call('HDEL', SLEEPING, unpack(asleep))
+      publish('queue', asleep)
     end
   end
   if #changed > 0 then
