@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from tenure import blocking
 from tenure.cli.commands import tenure
 from tests.rig.fixtures import require
+from tests.rig.mounts import told_mounts
 from tests.rig.servers import Postgres
 
 pytest.register_assert_rewrite("tests.cli.examination")
@@ -92,6 +93,14 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in _OURS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _files_on_a_disk(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scripts/test.py` may keep the files of tests in memory, which doctor warns about."""
+    told_mounts(monkeypatch, tmp_path_factory.mktemp("mounts"), {Path("/"): "ext4"})
 
 
 @pytest.fixture
