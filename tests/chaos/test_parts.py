@@ -18,12 +18,12 @@ from tests.rig.sizes import SIZE
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.timeout(300 if SIZE.name == "short" else 3600)
+pytestmark = pytest.mark.timeout(300 if SIZE.name != "soak" else 3600)
 
 
 def on(*stores: Family) -> pytest.MarkDecorator:
     """Run a test on these stores; in a soak, on all."""
-    chosen = stores if SIZE.name == "short" else FAMILIES
+    chosen = stores if SIZE.name != "soak" else FAMILIES
     there = [store for store in chosen if not missing(store)]
     return pytest.mark.parametrize("store", there)
 
@@ -85,7 +85,7 @@ async def test_a_clock_that_is_set_makes_nothing_stale_or_double(store: Family, 
 
 def full_disk(store: Family, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run it as a command, because mounts of its own are for a process without threads."""
-    scale = "0.1" if SIZE.name == "short" else "1"
+    scale = "0.1" if SIZE.name != "soak" else "1"
     command = [sys.executable, "-m", "tests.chaos", "--part", "disk", "--store", store]
     run = subprocess.run(
         [*command, "--scale", scale, "--keep", str(folder), *options],

@@ -33,7 +33,7 @@ RUNS = {
     "http": 100,
 }
 """All scenarios but the shop, whose hour takes seconds; see `test_shop`."""
-PARTS = range(1 if SIZE.name == "short" else 50)
+PARTS = range({"short": 1, "proof": 4, "soak": 50}[SIZE.name])
 
 
 @pytest.mark.timeout(180)
