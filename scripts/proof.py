@@ -1,9 +1,9 @@
 """Run the whole proof and put its numbers into the README.
 
 The tests that depend on chance come first, in a larger size than in the gate; then the simulation
-and the chaos. Takes about an hour and a quarter on two cores. Each number comes from a command that anybody can
-repeat; the README says which. With --from FOLDER the summaries of an earlier run are taken as they
-are.
+and the chaos. Takes about an hour and a quarter on two cores. Each number comes from a command that
+anybody can repeat; the README says which. With --from FOLDER the summaries of an earlier run are
+taken as they are.
 """
 
 import argparse
