@@ -50,7 +50,7 @@ interleavings: setup  ## Interleave and cut calls on the real stores, SEEDS for 
 chaos: setup  ## Kill, pause and cut off real processes for 25 minutes; ARGS="--minutes 5" for less
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-proof: setup  ## Simulation and chaos in full size, and their numbers into the README (an hour)
+proof: setup  ## Tests of chance at length, simulation, chaos; numbers into the README (75 minutes)
 	@$(BIN)/python scripts/proof.py $(ARGS)
 
 lines:  ## Count the lines of each package, and of each store
