@@ -41,7 +41,6 @@ _PORT = re.compile(r"^(\[[^\]]*\]|[^:]*)(:\d*)?$")
 class Address:
     """A parsed PostgreSQL URL.
 
-
     `shares_sessions` is set by `?statement_cache_size=0`: with a pooler in transaction mode, such
     as PgBouncer, two calls may use different sessions. Then nothing may be left in a session: no
     prepared statement, no setting, no LISTEN.

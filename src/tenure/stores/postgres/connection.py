@@ -116,7 +116,6 @@ class Connection:
     async def _refuse_shared_sessions(self, connection: asyncpg.Connection, server: Server) -> None:
         """Raise ConfigError behind a pooler in transaction mode that the URL does not mention.
 
-
         Some poolers reject the settings of sessions, and the error says what to do. Others drop
         them, and calls work until two of them share a session.
         """
@@ -153,7 +152,6 @@ class Connection:
 
     def abandon(self) -> None:
         """Close without the event loop, which is closed: cut the connections of the pool.
-
 
         The listener's task closes its connection, because closing a loop cancels its tasks first.
         """

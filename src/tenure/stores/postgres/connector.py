@@ -40,10 +40,8 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
 class Connector:
     """Connects to one server.
 
-
     While the server does not answer, one attempt runs at a time, after a pause, and all callers
     that waited for it get its error.
-
 
     A cancelled caller does not cancel an attempt: asyncpg, cancelled at the instant of the network
     connection, leaves a future with an unretrieved error. The connection is closed once it is open.
