@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak cost sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-http requirements clean
+.PHONY: help setup check test demo run soak cost sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-cpu bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,10 @@ BEFORE ?= HEAD~1
 bench-releases:  ## Compare recovery and ticks with an earlier commit: BEFORE=<commit>
 	@$(PYTHON) scripts/setup.py bench
 	@$(BIN)/python -m bench.releases $(BEFORE)
+
+bench-cpu:  ## Compare CPU time per job with an earlier commit: BEFORE=<commit>
+	@$(PYTHON) scripts/setup.py dev
+	@$(BIN)/python -m bench.cpu $(BEFORE) $(ARGS)
 
 bench-http:  ## Measure HTTP endpoints, into docs/benchmarks.md; BENCH_SHORT=1 only tries
 	@$(PYTHON) scripts/setup.py bench

@@ -16,6 +16,8 @@ from contextlib import suppress
 import uvicorn
 from service import api, app
 
+from tenure.jobs.log_fields import JobFields
+
 PAGES = """\
 Reports are served on {url} - Ctrl-C stops it.
 
@@ -25,6 +27,10 @@ Reports are served on {url} - Ctrl-C stops it.
   Submit a report. The answer is 202, and Location has the path of the job:
       curl -i {url}/reports -H 'Authorization: Bearer ada-token' \\
            -H 'Content-Type: application/json' -d '{{"title": "May", "pages": 50}}'
+
+  With a header of yours, one word finds the request, its job and their log lines:
+      curl {url}/reports -H 'X-Request-Id: r-81' -H 'Authorization: Bearer ada-token' \\
+           -H 'Content-Type: application/json' -d '{{"title": "June", "pages": 5}}'
 
   List Ada's jobs:
       curl {url}/reports/jobs -H 'Authorization: Bearer ada-token'
@@ -38,12 +44,7 @@ Reports are served on {url} - Ctrl-C stops it.
 
 def main() -> None:
     options = arguments()
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stdout,
-        format="%(asctime)s.%(msecs)03d %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    set_up_logging()
     with suppress(KeyboardInterrupt):  # uvicorn raises it after Ctrl-C, when everything is closed
         if options.what == "worker":
             asyncio.run(app.run_worker())
@@ -56,6 +57,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("what", nargs="?", choices=["serve", "worker"], default="serve")
     parser.add_argument("--port", type=int, default=8000, help="0 picks a free port")
     return parser.parse_args()
+
+
+def set_up_logging() -> None:
+    stdout = logging.StreamHandler(sys.stdout)
+    # Names the running job, and the request that it came from, in what its handler logs.
+    stdout.addFilter(JobFields())
+    line = "%(asctime)s.%(msecs)03d %(name)s [%(request_id)s]: %(message)s"
+    stdout.setFormatter(logging.Formatter(line, "%H:%M:%S", defaults={"request_id": "-"}))
+    logging.basicConfig(level=logging.INFO, handlers=[stdout])
 
 
 def serve(port: int) -> None:

@@ -7,13 +7,14 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, Field
 
+import tenure.http
 from tenure import JobContext, Tenure, Tick
 from tenure.http import AsyncRouter, Limits, Problem
 
@@ -113,7 +114,20 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
             yield
 
 
-api = FastAPI(title="Reports", lifespan=lifespan)
+async def log_request(request: Request) -> None:
+    """Name each request in the log by its id. The router stores the same id with the job."""
+    request_id = request.headers.get("x-request-id", "-")
+    log.info("%s %s", request.method, request.url.path, extra={"request_id": request_id})
+
+
+api = FastAPI(title="Reports", lifespan=lifespan, dependencies=[Depends(log_request)])
 # Documents the refusal of current_user.
 unknown = {"description": "Say who you are", "content": {"application/problem+json": {}}}
 api.include_router(reports.router, responses={401: unknown})
+
+# For probes and for Prometheus. Serve them where only your monitoring can reach them.
+api.mount("/health", tenure.http.health(app))
+with suppress(ModuleNotFoundError):  # pip install 'tenure[prometheus]'
+    import tenure.prometheus
+
+    api.mount("/metrics", tenure.prometheus.metrics_app(app))

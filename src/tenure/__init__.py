@@ -42,7 +42,8 @@ from tenure.locks.hold import Hold
 from tenure.locks.lock import Lock, Outcome, Semaphore
 
 if TYPE_CHECKING:
-    from tenure.jobs import Attempt, Job, JobRequest, Task, Unique
+    from tenure.core.health import Health, HealthCheck
+    from tenure.jobs import Attempt, Job, JobRequest, Outgoing, OutgoingBatch, Task, Unique
     from tenure.runtime.attempts.job_context import JobContext, current_job
     from tenure.runtime.attempts.reports import Reject, Retry
     from tenure.timers import Tick, TickRecord, TimerHandle, TimerInfo, TimerPause
@@ -58,6 +59,8 @@ __all__ = [
     "ConfigError",
     "Election",
     "Grade",
+    "Health",
+    "HealthCheck",
     "Hold",
     "Job",
     "JobCancelled",
@@ -74,6 +77,8 @@ __all__ = [
     "Lock",
     "OnceFailed",
     "Outcome",
+    "Outgoing",
+    "OutgoingBatch",
     "ProcessDied",
     "Reject",
     "ResultUnavailable",
@@ -104,7 +109,11 @@ __all__ = [
 ]
 
 _LATER: Final = {
-    **dict.fromkeys(("Attempt", "Job", "JobRequest", "Task", "Unique"), "tenure.jobs"),
+    **dict.fromkeys(("Health", "HealthCheck"), "tenure.core.health"),
+    **dict.fromkeys(
+        ("Attempt", "Job", "JobRequest", "Outgoing", "OutgoingBatch", "Task", "Unique"),
+        "tenure.jobs",
+    ),
     **dict.fromkeys(("JobContext", "current_job"), "tenure.runtime.attempts.job_context"),
     **dict.fromkeys(("Reject", "Retry"), "tenure.runtime.attempts.reports"),
     **dict.fromkeys(

@@ -347,6 +347,8 @@ class RequestRefused(TenureError):
         problem: Mapping[str, Any],
         headers: Mapping[str, str],
         key: str | None = None,
+        *,
+        request_id: str | None = None,
     ) -> None:
         self.request = request
         """Its method and URL."""
@@ -362,9 +364,13 @@ class RequestRefused(TenureError):
         self.headers = headers
         self.key = key
         """The idempotency key of a submission. Submit again with it to get the same job."""
+        self.request_id = request_id
+        """The `X-Request-Id` of the request, by which the server's logs name it."""
         reason = ". ".join(part for part in (self.title, self.detail) if part)
         where = f" {self.errors}" if self.errors else ""
-        named = f" (key={key!r})" if key is not None else ""
+        names = {"key": key, "request_id": request_id}
+        shown = ", ".join(f"{name}={value!r}" for name, value in names.items() if value is not None)
+        named = f" ({shown})" if shown else ""
         super().__init__(
             f"{request} was answered with {status}: {reason or 'no reason'}{where}{named}"
         )
@@ -373,15 +379,20 @@ class RequestRefused(TenureError):
 class ServerUnreachable(TenureError, ConnectionError):
     """No response came within the client's patience. The request may have taken effect."""
 
-    def __init__(self, request: str, error: str, key: str | None = None) -> None:
+    def __init__(
+        self, request: str, error: str, key: str | None = None, *, request_id: str | None = None
+    ) -> None:
         how = f" with key={key!r}, which creates no second job" if key is not None else ""
+        named = f" (request_id={request_id!r})" if request_id is not None else ""
         super().__init__(
-            f"{request} has no answer: {error}. Is the server there? Try again later{how}."
+            f"{request} has no answer: {error}. Is the server there? Try again later{how}.{named}"
         )
         self.request = request
         self.error = error
         self.key = key
         """The idempotency key of a submission. Submit again with it to get the same job."""
+        self.request_id = request_id
+        """The `X-Request-Id` of the request, by which the server's logs name it."""
 
 
 class UnusableAnswer(TenureError):

@@ -147,6 +147,19 @@ def test_arguments_are_shown_decoded(cli: Run, place: Place, shop: Shop):
     assert 'arguments   {"image": "größe.png", "width": 3}' in shown
 
 
+def test_headers_are_shown_beside_the_arguments(cli: Run, place: Place, shop: Shop):
+    sent = {"tenant": "größe\n\x1b[0m", "x-request-id": "r-1"}
+    job = shop.sync.enqueue(shop.resize.using(headers=sent).request("cat.png"))
+    [listed] = cli(*place.options, "jobs", "ls", "--json").json["jobs"]
+    assert listed["headers"] == sent
+    assert cli(*place.options, "jobs", "show", job.id, "--json").json["headers"] == sent
+    shown = cli(*place.options, "jobs", "show", job.id).out
+    line = '\nheaders     {"tenant": "größe\\n\\u001b[0m", "x-request-id": "r-1"}\n'
+    assert line in shown
+    plain = shop.sync.enqueue(shop.resize.request("dog.png"))
+    assert "headers" not in cli(*place.options, "jobs", "show", plain.id).out
+
+
 def test_show_tells_all(cli: Run, place: Place, shop: Shop):
     job = shop.sync.enqueue(shop.send.using(tags=["a", "b"], priority=2).request(7))
     [record] = shop.claim()

@@ -1,5 +1,6 @@
 """`tenure locks`, on every store."""
 
+import io
 import json
 import re
 import threading
@@ -8,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.console import Console, RenderableType
 
 from tenure import LeaseLost, blocking
+from tenure.cli.locks.table import listed
+from tenure.core.leases import Lease
 from tests.cli.conftest import Place, Run
 from tests.cli.test_command import on_a_terminal
 from tests.rig.wait import wait_until
@@ -68,6 +72,68 @@ def test_ls_of_nothing_names_the_prefix(cli: Run, place: Place):
     with place.app() as app, app.lock("held"):
         result = cli(*place.options, "locks", "ls", "nope")
     assert result.out == 'No lock whose name starts with "nope" is held.\n'
+
+
+def test_ls_lists_only_what_is_older(cli: Run, place: Place):
+    with place.app() as app:
+        holds = [app.semaphore("gpu", 2).acquire()]
+        wait_until(lambda: app.locks("gpu")[0].held_for > 0.5, 10)
+        holds.append(app.semaphore("gpu", 2).acquire())
+        document = cli("locks", "ls", "--older", "0.5", "--json", *place.options).json
+        none = cli("locks", "ls", "--older", "1h", *place.options)
+        none_here = cli("locks", "ls", "gpu", "--older", "1h", *place.options)
+        for hold in holds:
+            hold.release()
+    [lock] = document["locks"]
+    assert document["older"] == 0.5
+    assert lock["name"] == "gpu"
+    assert lock["holders"][0]["fence"] == holds[0].fence
+    assert (none.code, none.out) == (0, "No lock is held, or waited for, for more than 1h.\n")
+    assert none_here.out == (
+        'No lock whose name starts with "gpu" is held, or waited for, for more than 1h.\n'
+    )
+
+
+def test_ls_lists_waiters_that_are_older_too(cli: Run, place: Place):
+    with place.app() as app:
+        hold = app.lock("busy").acquire()
+        with waiter(place, "busy"):
+            wait_until(lambda: all(lease.held_for > 0.1 for lease in app.locks("busy")), 10)
+            listed = cli("locks", "ls", "--older", "0.1", *place.options)
+            hold.release()
+    holder, waits = listed.out.splitlines()[1:]
+    assert str(hold.fence) in holder
+    assert "waits" in waits
+
+
+def test_rows_of_younger_holders_are_left_out_and_still_counted():
+    old, young = (
+        Lease(key="gpu", holder=name, fence=fence, limit=2, held_for=held_for)
+        for name, fence, held_for in (("old", 1, 600.0), ("young", 2, 300.0))
+    )
+    early, late = (
+        Lease(key="gpu", holder=name, waiting=True, held_for=held_for)
+        for name, held_for in (("early", 301.0), ("late", 299.0))
+    )
+    table = listed([old, young, early, late], "", waiting=False, older=300.0)
+    [held, waits] = rendered(table)
+    assert held.split()[:3] == ["gpu", "old", "1"]
+    assert held.split()[-4:] == ["2", "of", "2", "2"]
+    assert waits.split()[:3] == ["gpu", "early", "waits"]
+
+
+def rendered(table: RenderableType) -> list[str]:
+    """Return the rows of a table, without its header."""
+    console = Console(width=120, file=io.StringIO())
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()[1:]
+
+
+def test_ls_refuses_a_time_that_is_none(cli: Run, place: Place):
+    result = cli("locks", "ls", "--older", "soon", *place.options)
+    assert result.code == 2
+    assert "'soon' is not a length of time" in result.err
 
 
 @pytest.mark.parametrize("command", [["ls"], ["show", "a"], ["release", "a", "--all", "--yes"]])

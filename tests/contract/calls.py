@@ -87,3 +87,16 @@ async def fill(store: Store, key: str, ends: Mapping[str, float], *, limit: int)
     return [
         await take(store, key, holder, limit=limit, ttl=after) for holder, after in ends.items()
     ]
+
+
+async def use(store: Store, *keys: str) -> None:
+    """Take and release each key."""
+    for key in keys:
+        await store.leases.release([await take(store, key, "ann")])
+
+
+async def prune_leases(store: Store, *, idle: float, limit: int = 1000) -> int:
+    """Prune keys; return how many were forgotten."""
+    pruned = await store.prune(idle=idle, limit=limit)
+    assert pruned.jobs == 0
+    return pruned.leases

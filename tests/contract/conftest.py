@@ -1,5 +1,7 @@
 """A lock, and the last free place of a semaphore: what holds for one holds for the other."""
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from tenure.core.leases import Acquired, Busy, Lease
 from tenure.stores.contract import Store
 from tests.contract import calls
+from tests.contract.kept_connections import KeptConnections
+from tests.contract.store_makers import MakeStore
 
 AGES = 10_000_000.0
 
@@ -53,3 +57,60 @@ async def place(request: pytest.FixtureRequest, store: Store) -> Place:
     for number in range(request.param - 1):
         place.others.append(await place.take(f"other-{number}", ttl=AGES))
     return place
+
+
+@pytest.fixture
+async def kept(store: Store) -> int:
+    """1 if this store keeps something for each idle key, else 0."""
+    await calls.use(store, "probe")
+    pruned = await calls.prune_leases(store, idle=0)
+    assert pruned in (0, 1)
+    return pruned
+
+
+@pytest.fixture(scope="session")
+def _kept_connections() -> Iterator[KeptConnections]:
+    connections = KeptConnections()
+    yield connections
+    connections.close()
+
+
+@pytest.fixture
+def kept_connections(request: pytest.FixtureRequest) -> KeptConnections | None:
+    """The connections that this test shares with others; None if it opens its own."""
+    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    is_own = request.node.get_closest_marker("own_connections") is not None
+    if is_own or params.get("family") != "postgres":
+        return None
+    connections: KeptConnections = request.getfixturevalue("_kept_connections")
+    return connections
+
+
+@pytest.fixture
+def _function_scoped_runner(
+    _function_scoped_runner: asyncio.Runner, kept_connections: KeptConnections | None
+) -> Iterator[asyncio.Runner]:
+    """The runner of pytest-asyncio, or that of kept connections."""
+    if kept_connections is None:
+        yield _function_scoped_runner
+        return
+    yield kept_connections.runner
+    kept_connections.end_test()
+
+
+@pytest.fixture
+def make_store(
+    request: pytest.FixtureRequest,
+    make_store: MakeStore,
+    kept_connections: KeptConnections | None,
+) -> MakeStore:
+    """As everywhere; for the server that the tests share, with kept connections."""
+    if kept_connections is None:
+        return make_store
+    shared_url = request.getfixturevalue("postgres_server").app_url
+    keeping = kept_connections.store
+
+    def make(url: str, **options) -> Store:
+        return keeping(url, **options) if url == shared_url else make_store(url, **options)
+
+    return make

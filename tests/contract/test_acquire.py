@@ -7,6 +7,8 @@ from tests.contract.calls import MOMENT, ask, be_refused, holders, line, take
 from tests.contract.conftest import Place
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 
 async def test_a_free_place_is_granted(place: Place):
     answer = await place.ask("ann", ttl=12.5, meta={"host": "a1"})

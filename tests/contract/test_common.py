@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
+from pathlib import Path
 from types import coroutine
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -19,6 +20,8 @@ from tenure.testing import ManualClock
 from tests.contract.calls import ask, be_refused, holders, renew, take
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
+
+pytestmark = [pytest.mark.leases, pytest.mark.own_connections]
 
 LEASE = Lease(key="key", holder="ann", fence=7, ttl=30)
 
@@ -135,8 +138,13 @@ async def test_checking_finds_nothing_wrong_with_a_database_that_was_opened_befo
         await store.close()
 
 
-async def test_checking_an_empty_database_changes_nothing(blank_world: World):
+def files_below(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+async def test_checking_an_empty_database_changes_nothing(blank_world: World, tmp_path: Path):
     """Where a format has to be created first, "check" refuses, also when repeated."""
+    before = files_below(tmp_path)
     outcomes = []
     for _ in range(2):
         store = blank_world.unopened()
@@ -148,6 +156,7 @@ async def test_checking_an_empty_database_changes_nothing(blank_world: World):
         finally:
             await store.close()
     assert outcomes in (["fine"] * 2, ["refused"] * 2)
+    assert files_below(tmp_path) == before
     await take(await blank_world.store(), "key", "ann")
 
 

@@ -5,6 +5,8 @@ import pytest
 from tenure.stores.contract import Store
 from tests.contract.calls import ask, holders, line, take
 
+pytestmark = pytest.mark.leases
+
 
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_all_leases_and_the_line_are_gone(store: Store, limit: int):

@@ -1,5 +1,11 @@
 """examine: what a store reports about its own setup."""
 
+import pytest
+
+from tests.contract.worlds import World
+
+pytestmark = pytest.mark.leases
+
 REACH = {"process": "process", "host": "host", "fleet": "machines"}
 
 
@@ -20,3 +26,9 @@ async def test_an_examination_changes_nothing(store):
     before = await store.leases.find()
     await store.examine()
     assert await store.leases.find() == before
+
+
+async def test_an_unopened_store_is_examined_too(world: World, store):
+    unopened = world.unopened()
+    assert {"grade", "scope"} <= {finding.subject for finding in await unopened.examine()}
+    assert unopened.traits.grade == store.traits.grade

@@ -6,6 +6,8 @@ from tests.contract.calls import take, take_in_time
 from tests.contract.conftest import Place
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 HOUR = 3600.0
 
 

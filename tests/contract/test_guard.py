@@ -16,6 +16,8 @@ from tests.contract.conftest import Place
 from tests.contract.ended_leases import EVERY_WAY, Gone
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 
 @asynccontextmanager
 async def transaction(world: World) -> AsyncIterator[object]:

@@ -30,6 +30,8 @@ from tests.contract.test_common import cancel_everywhere
 from tests.contract.worlds import World
 from tests.rig.endings import bury, leave, recover, settlement
 
+pytestmark = pytest.mark.own_connections
+
 CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, Any]]] = {
     "join": lambda store: store.jobs.beat(["ann"], ttl=TTL, meta={}),
     "beat": lambda store: store.jobs.beat(["ann"], ttl=TTL),

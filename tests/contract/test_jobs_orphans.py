@@ -168,3 +168,28 @@ async def test_an_interrupted_job_yields_to_a_cancel(store: Store, clock: Manual
     assert await store.jobs.settle([end]) == ["cancelled"]
     after = await look(store)
     assert (after.state, after.reason) == ("cancelled", "enough")
+
+
+async def test_of_all_looks_one_names_a_replica_as_dead(store: Store, clock: ManualClock):
+    await start(store, new(1), replica="busy")
+    await join(store, "idle")
+    clock.shift(TTL / 2)
+    await join(store, "alive")
+    assert (await store.jobs.orphans(by="eva")).dead == []
+    clock.shift(TTL / 2)
+    assert sorted((await store.jobs.orphans(by="eva")).dead) == ["busy", "idle"]
+    for by in ("eva", "adam"):
+        assert (await store.jobs.orphans(by=by)).dead == []
+    clock.shift(RESERVED_FOR)
+    assert await store.jobs.beat(["alive"], ttl=TTL) != [None]
+    taken = await store.jobs.orphans(by="adam")  # the first one has not settled its job
+    assert (taken.dead, len(taken.jobs)) == ([], 1)
+
+
+async def test_a_look_at_one_replica_names_it_unless_it_was_dead(store: Store):
+    await start(store, new(1), replica="busy")
+    await join(store, "idle")
+    assert (await store.jobs.orphans(by="eva", replica="busy")).dead == ["busy"]
+    assert (await store.jobs.orphans(by="eva", replica="busy")).dead == []
+    assert (await store.jobs.orphans(by="eva", replica="idle")).dead == ["idle"]
+    assert (await store.jobs.orphans(by="eva", replica="idle")).dead == []

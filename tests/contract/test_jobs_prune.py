@@ -4,6 +4,7 @@ from tenure.core.jobs.records import Inserted, Pruned, Unique
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.contract.calls import use
 from tests.contract.job_calls import (
     MOMENT,
     bring,
@@ -134,3 +135,33 @@ async def test_one_store_object_prunes_the_jobs_of_all(world: World):
     await bring(here, "succeeded")
     assert await prune_jobs(there) == 1
     assert await states(here, 1) == [None]
+
+
+# Keys of leases, which the same call removes.
+
+
+async def test_keys_and_jobs_have_a_limit_each(store: Store, kept: int):
+    await use(store, *(f"key-{number}" for number in range(5)))
+    for number in range(4):
+        await bring(store, "succeeded", number)
+    assert await store.prune(idle=0, limit=3) == Pruned(3 * kept, 3, True)
+    assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 1, False)
+
+
+async def test_many_jobs_do_not_keep_keys_from_being_forgotten(store: Store, kept: int):
+    await use(store, "key")
+    for number in range(3):
+        await bring(store, "succeeded", number)
+    assert await store.prune(idle=0, limit=2) == Pruned(kept, 2, True)
+    assert await store.prune(idle=0, limit=2) == Pruned(0, 1, False)
+
+
+async def test_the_idle_time_of_keys_does_not_apply_to_jobs(
+    store: Store, clock: ManualClock, kept: int
+):
+    await use(store, "key")
+    await bring(store, "succeeded", retention=5)
+    clock.shift(5)
+    assert await store.prune(idle=10) == Pruned(0, 1, False)
+    clock.shift(5)
+    assert await store.prune(idle=10) == Pruned(kept, 0, False)

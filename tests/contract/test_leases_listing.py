@@ -6,6 +6,8 @@ from tenure.testing import ManualClock
 from tests.contract.calls import be_refused, renew, take
 from tests.contract.conftest import Place
 
+pytestmark = pytest.mark.leases
+
 
 def names(leases: list[Lease]) -> list[str]:
     return [lease.key for lease in leases]

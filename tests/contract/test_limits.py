@@ -5,6 +5,8 @@ from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import MOMENT, ask, be_refused, fill, holders, take
 
+pytestmark = pytest.mark.leases
+
 
 async def test_a_deploy_from_three_to_five_grows_when_the_last_old_holder_has_gone(store: Store):
     old = await fill(store, "key", dict.fromkeys(["o1", "o2", "o3"], 30.0), limit=3)
@@ -151,7 +153,7 @@ async def test_the_smallest_limit_ahead_decides_the_reported_wait(store: Store, 
         ([3, 3], 3, None),
         ([5], 3, 5),
         ([5, 5], 3, 5),
-        ([5, 3], 3, 3),
+        ([5, 3], 3, 5),
         ([5, 4], 6, 4),
         ([3], 5, 3),
     ],
@@ -166,6 +168,20 @@ async def test_a_grant_reports_another_limit(
     assert answer.other_limit == other_limit
 
 
+@pytest.mark.parametrize(
+    ("others", "limit", "other_limit"),
+    [([3, 3, 3], 3, None), ([5, 3, 3], 3, 5), ([6, 5, 3], 3, 5), ([5, 4, 4], 1, 4)],
+)
+async def test_a_refusal_reports_another_limit(
+    store: Store, others: list[int], limit: int, other_limit: int | None
+):
+    for number, other in enumerate(others):
+        await take(store, "key", f"other-{number}", limit=other)
+    await be_refused(store, "key", "waits", limit=2, waiting=100)
+    answer = await be_refused(store, "key", "ann", limit=limit)
+    assert answer.other_limit == other_limit
+
+
 async def test_the_lease_of_the_caller_does_not_count_as_another_limit(store: Store):
     await take(store, "key", "ann", limit=3)
     answer = await ask(store, "key", "ann", limit=5)
@@ -176,9 +192,10 @@ async def test_the_lease_of_the_caller_does_not_count_as_another_limit(store: St
 async def test_a_repeated_grant_reports_another_limit_too(store: Store):
     await take(store, "key", "ann", limit=3)
     await take(store, "key", "ben", limit=5)
-    answer = await ask(store, "key", "ann", limit=3)
-    assert isinstance(answer, Granted)
-    assert answer.other_limit == 5
+    for limit, other_limit in ((3, 5), (5, None)):
+        answer = await ask(store, "key", "ann", limit=limit)
+        assert isinstance(answer, Granted)
+        assert answer.other_limit == other_limit
 
 
 async def test_ended_leases_limit_no_caller(store: Store):

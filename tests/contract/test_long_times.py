@@ -9,6 +9,8 @@ from tests.contract.calls import MOMENT, renew
 from tests.contract.conftest import Place
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 DAY = 86_400.0
 
 

@@ -8,6 +8,8 @@ from tests.contract.calls import renew, take
 from tests.contract.conftest import Place
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 
 async def test_the_holder_of_a_live_lease_leaves_a_mark(place: Place):
     lease = await place.take("ann")

@@ -5,6 +5,8 @@ from tenure.stores.contract import Store
 from tests.contract.calls import be_refused, holders, line, renew, take
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 ODD_NAMES = [
     "it's",
     'say "hi"',

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
+import pytest
 
 from tenure.core.jobs.records import Note, Unique
 from tenure.core.leases import Lease
@@ -149,6 +150,7 @@ async def alone(steps: Sequence[Step], key: str) -> list[Any]:
     return answers
 
 
+@pytest.mark.leases
 async def test_a_key_next_to_busy_ones_answers_as_if_alone(world: World, clock: ManualClock):
     expected = await alone(LEASES, "place-x")
     here, there = await world.store(), await world.store(f"{world.namespace}-other")

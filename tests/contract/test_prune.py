@@ -3,35 +3,15 @@ import pytest
 from tenure.core.jobs.records import Pruned
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.calls import be_refused, holders, line, renew, take
-from tests.contract.job_calls import bring
+from tests.contract.calls import be_refused, holders, line, prune_leases, renew, take, use
+
+pytestmark = pytest.mark.leases
 
 DAY = 86_400.0
 
 
-async def prune_leases(store: Store, *, idle: float, limit: int = 1000) -> int:
-    """Prune keys; return how many were forgotten."""
-    pruned = await store.prune(idle=idle, limit=limit)
-    assert pruned.jobs == 0
-    return pruned.leases
-
-
-async def used(store: Store, *keys: str) -> None:
-    for key in keys:
-        await store.leases.release([await take(store, key, "ann")])
-
-
-@pytest.fixture
-async def kept(store: Store) -> int:
-    """1 if this store keeps something for each idle key, else 0."""
-    await used(store, "probe")
-    pruned = await prune_leases(store, idle=0)
-    assert pruned in (0, 1)
-    return pruned
-
-
 async def test_idle_keys_are_forgotten_once(store: Store, kept: int):
-    await used(store, "one", "two", "three")
+    await use(store, "one", "two", "three")
     assert await prune_leases(store, idle=0) == 3 * kept
     assert await prune_leases(store, idle=0) == 0
 
@@ -59,9 +39,9 @@ async def test_live_leases_and_waiters_are_kept(store: Store, clock: ManualClock
 async def test_keys_are_kept_until_they_have_been_idle_for_long_enough(
     store: Store, clock: ManualClock, kept: int
 ):
-    await used(store, "early")
+    await use(store, "early")
     clock.shift(10)
-    await used(store, "late")
+    await use(store, "late")
     assert await prune_leases(store, idle=10.000_001) == 0
     assert await prune_leases(store, idle=10) == kept
     assert await prune_leases(store, idle=10) == 0
@@ -80,43 +60,16 @@ async def test_keys_whose_leases_ran_out_are_idle_too(store: Store, clock: Manua
 
 
 async def test_a_prune_forgets_no_more_keys_than_its_limit(store: Store, kept: int):
-    await used(store, *(f"key-{number}" for number in range(5)))
+    await use(store, *(f"key-{number}" for number in range(5)))
     counts = [await prune_leases(store, idle=0, limit=2) for _ in range(4)]
     assert counts == [2 * kept, 2 * kept, kept, 0]
 
 
 async def test_the_answer_says_whether_more_keys_are_left(store: Store, kept: int):
     assert await store.prune(idle=0) == Pruned(0, 0, False)
-    await used(store, *(f"key-{number}" for number in range(5)))
+    await use(store, *(f"key-{number}" for number in range(5)))
     assert await store.prune(idle=0, limit=3) == Pruned(3 * kept, 0, bool(kept))
     assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 0, False)
-
-
-async def test_keys_and_jobs_have_a_limit_each(store: Store, kept: int):
-    await used(store, *(f"key-{number}" for number in range(5)))
-    for number in range(4):
-        await bring(store, "succeeded", number)
-    assert await store.prune(idle=0, limit=3) == Pruned(3 * kept, 3, True)
-    assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 1, False)
-
-
-async def test_many_jobs_do_not_keep_keys_from_being_forgotten(store: Store, kept: int):
-    await used(store, "key")
-    for number in range(3):
-        await bring(store, "succeeded", number)
-    assert await store.prune(idle=0, limit=2) == Pruned(kept, 2, True)
-    assert await store.prune(idle=0, limit=2) == Pruned(0, 1, False)
-
-
-async def test_the_idle_time_of_keys_does_not_apply_to_jobs(
-    store: Store, clock: ManualClock, kept: int
-):
-    await used(store, "key")
-    await bring(store, "succeeded", retention=5)
-    clock.shift(5)
-    assert await store.prune(idle=10) == Pruned(0, 1, False)
-    clock.shift(5)
-    assert await store.prune(idle=10) == Pruned(kept, 0, False)
 
 
 async def test_a_forgotten_key_starts_afresh(store: Store):

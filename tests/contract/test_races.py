@@ -14,6 +14,8 @@ from tests.contract.calls import ask, renew, take
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
 
+pytestmark = pytest.mark.leases
+
 
 class Witness:
     """Counts the holders without asking the store."""

@@ -8,6 +8,8 @@ from tests.contract.calls import be_refused, holders, line, take
 from tests.contract.conftest import Place
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 
 async def test_a_released_lease_has_ended(place: Place):
     lease = await place.take("ann")

@@ -8,6 +8,8 @@ from tests.contract.calls import MOMENT, renew, take
 from tests.contract.conftest import Place
 from tests.contract.worlds import World
 
+pytestmark = pytest.mark.leases
+
 
 async def test_a_renewed_lease_has_its_full_ttl_again(place: Place, clock: ManualClock):
     lease = await place.take("ann", ttl=30)

@@ -34,6 +34,7 @@ LONG = 1000.0
 # Answered as the first time
 
 
+@pytest.mark.leases
 async def test_calls_for_locks_are_answered_as_before(store: Store):
     answers = [await ask(store, "key", "ann") for _ in range(2)]
     assert answers[0] == answers[1]
@@ -86,6 +87,7 @@ async def test_only_the_last_settlement_of_a_job_is_recognised_as_repeated(store
 # Answered by the current state
 
 
+@pytest.mark.leases
 async def test_a_release_repeated_finds_nothing_to_end(store: Store):
     lease = await take(store, "key", "ann")
     assert [await store.leases.release([lease]) for _ in range(2)] == [[True], [False]]

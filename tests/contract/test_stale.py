@@ -12,6 +12,8 @@ from tests.contract.calls import renew
 from tests.contract.conftest import Place
 from tests.contract.ended_leases import EVERY_WAY, Gone
 
+pytestmark = pytest.mark.leases
+
 Call: TypeAlias = Callable[[Store, Lease], Awaitable[bool]]
 
 

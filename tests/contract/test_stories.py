@@ -264,7 +264,10 @@ WORK: list[Step] = [
 ]
 
 
-@pytest.mark.parametrize("story", [BATCHES, WORK], ids=["leases", "jobs"])
+@pytest.mark.parametrize(
+    "story",
+    [pytest.param(BATCHES, id="leases", marks=pytest.mark.leases), pytest.param(WORK, id="jobs")],
+)
 async def test_every_store_answers_a_story_of_calls_in_the_same_way(
     world: World, clock: ManualClock, story: list[Step]
 ):

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,24 @@ def test_every_method_of_the_contract_is_called_in_some_test():
     for part, promise in (("leases", Leases), ("jobs", Jobs), ("schedules", Schedules)):
         promised |= {f"{part}.{name}" for name in vars(promise) if not name.startswith("_")}
     assert promised - called == set()
+
+
+def test_every_test_without_jobs_and_schedules_is_in_the_lease_suite(
+    request: pytest.FixtureRequest,
+):
+    marked = {
+        item.path.name
+        for item in request.session.items
+        if item.path.parent == FOLDER and item.get_closest_marker("leases")
+    }
+    collected = {item.path for item in request.session.items if item.path.parent == FOLDER}
+    free = {
+        path.name
+        for path in collected
+        if path.name != Path(__file__).name
+        and not re.search(r"\bjobs\b|schedules|job_calls", path.read_text(encoding="utf-8"))
+    }
+    assert free - marked == set()
 
 
 def test_the_gate_tests_every_store(pytestconfig: pytest.Config):

@@ -6,6 +6,8 @@ from tenure.testing import ManualClock
 from tests.contract.calls import MOMENT, be_refused, holders, line, renew, take
 from tests.contract.conftest import Place
 
+pytestmark = pytest.mark.leases
+
 HOUR = 3600.0
 
 

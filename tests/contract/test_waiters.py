@@ -5,6 +5,8 @@ from tenure.testing import ManualClock
 from tests.contract.calls import MOMENT, be_refused, fill, holders, line, take
 from tests.contract.conftest import AGES, Place
 
+pytestmark = pytest.mark.leases
+
 
 async def test_a_refused_caller_that_waits_joins_the_line(place: Place, clock: ManualClock):
     await place.take("ann")

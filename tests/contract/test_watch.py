@@ -9,6 +9,8 @@ from tests.contract.calls import be_refused, fill, take
 from tests.contract.worlds import World
 from tests.rig.sizes import SIZE
 
+pytestmark = pytest.mark.leases
+
 SOON = SIZE.patience
 
 
@@ -34,6 +36,14 @@ async def wake_ups_have_arrived(here: Store, there: Store) -> None:
         await there.leases.release([lease])
         assert await last_call.wait(SOON)
     await here.leases.release([Lease(key="last call", holder="listener")])
+
+
+async def move_until(wait: asyncio.Task[bool], clock: ManualClock) -> None:
+    """Move the clock until a wait ends: a store that polls goes by it."""
+    async with asyncio.timeout(SOON):
+        while not wait.done():
+            await clock.advance(0.05)
+            await asyncio.sleep(0.005)
 
 
 async def rung(watch: Watch) -> bool:
@@ -109,6 +119,34 @@ async def test_a_place_given_up_wakes_the_next_if_there_is_room(here: Store, the
     async with here.watch(of("cid")) as second:
         await there.leases.release([Lease(key="key", holder="ben"), ann])
         assert await second.wait(SOON)
+
+
+async def test_a_release_wakes_the_first_waiter_whose_place_has_not_expired(
+    world: World, clock: ManualClock
+):
+    here, there = await world.store(), await world.store()
+    leases = await fill(there, "key", {"ann": 60, "bob": 60}, limit=2)
+    for holder, waiting in {"dead": 3, "ben": 60, "cid": 60}.items():
+        await be_refused(here, "key", holder, limit=2, waiting=waiting)
+    clock.shift(3)
+    async with here.watch(of("dead")) as gone, here.watch(of("ben")) as first:
+        wait = asyncio.create_task(first.wait(3600))
+        await there.leases.release(leases[:1])
+        await move_until(wait, clock)
+        assert await wait is True
+        assert not await rung(gone)
+
+
+async def test_a_late_release_wakes_the_next_waiter_too(world: World, clock: ManualClock):
+    here, there = await world.store(), await world.store()
+    ann = await take(there, "key", "ann", ttl=30)
+    await be_refused(here, "key", "ben", waiting=60)
+    clock.shift(30)
+    async with here.watch(of("ben")) as first:
+        wait = asyncio.create_task(first.wait(3600))
+        assert await there.leases.release([ann]) == [False]
+        await move_until(wait, clock)
+        assert await wait is True
 
 
 async def test_a_waiter_with_a_smaller_limit_is_woken_before_waiters_behind_it(
@@ -300,8 +338,5 @@ async def test_wake_ups_come_while_the_clock_is_moved_by_hand(world: World, cloc
     async with here.watch(of("ben")) as watch:
         wait = asyncio.create_task(watch.wait(3600))
         await there.leases.release([ann])
-        async with asyncio.timeout(SOON):
-            while not wait.done():
-                await clock.advance(0.05)
-                await asyncio.sleep(0.005)
+        await move_until(wait, clock)
         assert await wait is True

@@ -5,15 +5,15 @@
     async def test_something(real_world): ...   the same on the clock of the server
 
 A test that asks for one of them runs once per kind of store; `--stores=memory,sqlite` chooses.
-`--lease-store=my_store:MyStore` runs the tests of leases on a store of your own instead; see
-docs/write-a-store.md.
+`--lease-store=my_store:MyStore` runs the tests with the marker `leases` on a store of your own
+instead; see docs/write-a-store.md.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import asyncpg
@@ -23,22 +23,12 @@ from tenure.core.clock import Clock, SystemClock
 from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
+from tests.contract.store_makers import MakeStore, maker
 from tests.rig.rights import as_owner
 
 FAMILIES = ("memory", "sqlite", "redis", "postgres")
 YOURS = "yours"
 """The family of a store that `--lease-store` names."""
-LEASE_SUITE = frozenset(
-    f"test_{name}.py"
-    for name in (
-        *("acquire", "common", "discard", "examine", "fence", "guard", "leases_listing", "limits"),
-        *("long_times", "mark", "names", "races", "release", "renew", "stale", "time", "waiters"),
-        "watch",
-    )
-)
-"""The tests that a store for locks alone has to pass: they need neither jobs nor schedules."""
-
-MakeStore = Callable[..., Store]
 
 
 class World:
@@ -84,13 +74,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lease-url",
         default="mine://{folder}/leases",
         metavar="URL",
-        help="what --lease-store is made with; {folder} is a new folder for each test",
+        help="the URL for --lease-store (default: %(default)s); {folder} is a new folder per test",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of `-m 'not realtime'`."""
+    """Register the markers of these tests."""
+    config.addinivalue_line("markers", "leases: needs neither jobs nor schedules")
     config.addinivalue_line("markers", "realtime: runs on the clock of the store (real_world)")
+    config.addinivalue_line("markers", "own_connections: shares none with other tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Check the options once, rather than in each test."""
+    config = session.config
+    try:
+        maker(config.getoption("--lease-store"))
+    except Exception as error:
+        msg = f"--lease-store cannot be imported: {error}. Is its folder on PYTHONPATH?"
+        raise pytest.UsageError(msg) from error
+    url = config.getoption("--lease-url")
+    if {field for _, field, _, _ in _fields(url) if field is not None} - {"folder"}:
+        raise pytest.UsageError(f"--lease-url: {url!r} may contain {{folder}} and no other braces")
+
+
+def _fields(url: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    try:
+        return list(Formatter().parse(url))
+    except ValueError as error:
+        raise pytest.UsageError(f"--lease-url: {error} in {url!r}") from error
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -106,8 +119,8 @@ _PLANNED = pytest.StashKey[dict[str, set[str]]]()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests in real time, and record the plan before tests are deselected."""
     if config.getoption("--lease-store"):
-        others = [item for item in items if item.path.name not in LEASE_SUITE]
-        items[:] = [item for item in items if item not in others]
+        others = [item for item in items if item.get_closest_marker("leases") is None]
+        items[:] = [item for item in items if item.get_closest_marker("leases") is not None]
         config.hook.pytest_deselected(items=others)
     planned: dict[str, set[str]] = {}
     for item in items:
@@ -154,12 +167,7 @@ def world_url(request: pytest.FixtureRequest, family: str, namespace: str, tmp_p
 @pytest.fixture
 def make_store(pytestconfig: pytest.Config) -> MakeStore:
     """The function that creates a store object from a URL."""
-    named = pytestconfig.getoption("--lease-store")
-    if not named:
-        return connect
-    module, _, name = named.partition(":")
-    make: MakeStore = getattr(import_module(module), name)
-    return make
+    return maker(pytestconfig.getoption("--lease-store"))
 
 
 @pytest.fixture

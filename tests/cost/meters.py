@@ -22,7 +22,7 @@ import queue
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -77,6 +77,10 @@ class Meter(ABC):
     def read(self) -> Reading:
         """Return what was spent up to now, by measure."""
 
+    def patched(self) -> AbstractContextManager[object]:
+        """Return what to enter while a scenario plays. Other tests run between scenarios."""
+        return nullcontext()
+
     def opened(self, store: Any) -> None:  # noqa: B027 - most need not do anything
         """Take note of a store object that has been opened."""
 
@@ -115,10 +119,9 @@ class Sqlite(Meter):
 
     _UNCOUNTED = ("PRAGMA", "SELECT bell, rung FROM tenure_wake")
 
-    def __enter__(self) -> Self:
+    def patched(self) -> AbstractContextManager[object]:
         replaced = SimpleNamespace(SimpleQueue=GatheredQueue, Empty=queue.Empty)
-        self._stack.enter_context(mock.patch.object(writer, "queue", replaced))
-        return self
+        return mock.patch.object(writer, "queue", replaced)
 
     def clear(self) -> None:
         self._file: Path = new_folder("cost") / "tenure.db"
@@ -162,9 +165,11 @@ class Redis(Meter):
     # Without waits for the disk, the file has all that was acknowledged when it is read.
     _CONFIG: ClassVar = {"appendfsync": "no", "auto-aof-rewrite-percentage": "0"}
 
-    def __enter__(self) -> Self:
+    def patched(self) -> AbstractContextManager[object]:
         # In real time, a connection that only listens is tried out every ten seconds.
-        self._stack.enter_context(mock.patch.object(redis_listener, "_PING_EVERY", 3600.0))
+        return mock.patch.object(redis_listener, "_PING_EVERY", 3600.0)
+
+    def __enter__(self) -> Self:
         self._server = self._stack.enter_context(Valkey(config={**redis_user(), **self._CONFIG}))
         self._proxy = self._stack.enter_context(Proxy(self._server.port, "resp"))
         self._admin = redis.Redis.from_url(self._server.url)
@@ -229,8 +234,10 @@ class Postgresql(Meter):
         FROM pg_tables WHERE schemaname = 'tenure' AND tablename <> 'format'
     """
 
+    def patched(self) -> AbstractContextManager[object]:
+        return mock.patch.object(listener, "_CHECK_SECONDS", 3600.0)
+
     def __enter__(self) -> Self:
-        self._stack.enter_context(mock.patch.object(listener, "_CHECK_SECONDS", 3600.0))
         self._server = self._stack.enter_context(Postgres(config=self._CONFIG))
         make_postgres_roles(self._server.url)
         self._proxy = self._stack.enter_context(Proxy(self._server.port, "postgres"))

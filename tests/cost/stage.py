@@ -167,6 +167,7 @@ async def perform(meter: Meter, scenario: Any) -> Costs:
         # Leases and workers carry the name of their host. Its length would count.
         named = SimpleNamespace(gethostname=lambda: "worker-1")
         stack.enter_context(mock.patch.object(process, "socket", named))
+        stack.enter_context(meter.patched())
         stage = Stage(meter, stack)
         await scenario(stage)
         await stage.let_finish()

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from tenure import Tenure
 from tenure.core.jobs.records import JobRecord
 from tenure.observe import Event
+from tenure.observe.base import Detail
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.rig.endings import recover
@@ -37,6 +38,11 @@ async def lose_times(store: Store, clock: ManualClock, times: int) -> None:
 def of_kind(seen: list[Event], kind: type) -> list[Event]:
     """Return the events of one kind."""
     return [event for event in seen if isinstance(event, kind)]
+
+
+def reports(seen: list[Event]) -> list[Event]:
+    """Return the events of what went wrong or is worth a look, without those of normal work."""
+    return [event for event in seen if not isinstance(event, Detail)]
 
 
 async def until_idle(app: Tenure, clock: ManualClock) -> None:

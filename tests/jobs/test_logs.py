@@ -7,7 +7,7 @@ import pytest
 
 from tenure import Reject, Tenure, current_job
 from tenure.core.jobs.endings import handed_back
-from tenure.observe import AttemptFailed, AttemptLost, Event, JobLost
+from tenure.observe import AttemptLost, Event, JobFailed
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
@@ -135,10 +135,14 @@ async def test_a_success_is_logged_for_debugging_only(app: Tenure, clock, log):
     async with app.worker():
         job = await work.enqueue()
         await clock.advance(1)
-    [record] = about(log, job.id)
-    assert record.levelname == "DEBUG"
-    assert f"{job.id} of task 'work': succeeded" in record.getMessage()
-    assert (record.task, record.queue, record.attempt) == ("work", "default", 1)
+    records = about(log, job.id)
+    assert {record.levelname for record in records} == {"DEBUG"}
+    steps = ("enqueued", "started", "succeeded")
+    for record, step in zip(records, steps, strict=True):
+        assert f"{job.id} of task 'work': {step}" in record.getMessage()
+        assert (record.task, record.queue) == ("work", "default")
+    for record in records[1:]:
+        assert (record.attempt, record.replica) == (1, (await job.refresh()).history[0].replica)
     assert not [line for line in log.records if line.levelno > logging.INFO]
 
 
@@ -179,8 +183,9 @@ async def test_a_job_that_is_lost_for_good_is_logged_as_one_error(
     assert (record.job, record.task, record.queue) == (job.id, "work", "default")
     assert (record.attempt, record.replica) == (1 + budget, f"ghost-{budget}")
     assert "failed for good: it was lost with its worker" in record.getMessage()
-    [event] = of_kind(seen, JobLost)
+    [event] = of_kind(seen, JobFailed)
     assert (event.job, event.task, event.losses) == (job.id, "work", 1 + budget)
+    assert event.cause == "lost"
 
 
 async def test_a_lost_job_that_cannot_be_looked_up_is_still_logged(
@@ -215,7 +220,7 @@ async def test_a_run_that_a_stop_interrupts_is_logged_as_one_error(make, clock: 
     [record] = errors(log)
     assert (record.task, record.queue) == ("@tick", "@timers")
     assert "interrupted" in record.getMessage()
-    assert len(of_kind(seen, AttemptFailed)) == 1
+    assert [event.cause for event in of_kind(seen, JobFailed)] == ["interrupted"]
 
 
 async def test_locks_are_logged_for_debugging_only(app: Tenure, log):
@@ -225,7 +230,7 @@ async def test_locks_are_logged_for_debugging_only(app: Tenure, log):
     assert {line.levelname for line in records} == {"DEBUG"}
     assert [(line.getMessage().split()[2].rstrip(":"), line.fence) for line in records] == [
         ("acquired", hold.fence),
-        ("skipped", None),
+        ("refused", None),
         ("released", hold.fence),
     ]
 
@@ -267,3 +272,20 @@ async def test_a_claim_that_was_handed_back_is_not_logged_as_an_attempt(app, sto
     async with app.worker():
         await clock.advance(1)
     assert [line.attempt for line in errors(log)] == [1]
+
+
+async def test_records_about_a_job_have_its_request_id_and_no_other_header(app: Tenure, clock, log):
+    @app.task(retry=0)
+    async def work() -> None:
+        raise ValueError("bad")
+
+    headers = {"x-request-id": "r-1\nforged", "tenant": "canary"}
+    async with app.worker():
+        job = await work.using(headers=headers).enqueue()
+        plain = await work.enqueue()
+        await clock.advance(1)
+    [record] = [record for record in errors(log) if record.job == job.id]
+    assert record.request_id == "r-1\\nforged"
+    assert tuple(fields_of(job.record)) == (*FIELDS, "request_id")
+    assert not any(hasattr(record, "request_id") for record in about(log, plain.id))
+    assert "canary" not in str([vars(record) for record in log.records])

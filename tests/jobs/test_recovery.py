@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure import JobFailed, Tenure
+from tenure import JobFailed, Tenure, observe
 from tenure.app import engine_of
 from tenure.core.jobs import loss_policy
 from tenure.core.jobs.records import NewJob, Settled, Settlement
 from tenure.core.jobs.replicas import Orphans
 from tenure.errors import StoreUnavailable
-from tenure.observe import JobLost, JobsRecovered
+from tenure.observe import JobsRecovered
+from tenure.runtime.process_info import process_name
 from tenure.runtime.replica.recovery import Recovery, take
 from tenure.stores.contract import Store
 from tenure.testing import FaultyStore
@@ -45,14 +46,14 @@ async def test_beside_a_living_replica_a_newcomer_recovers_after_its_next_heartb
         clock.shift(10)  # the witness sends a heartbeat with the next step, and is revived
         await clock.advance(0)
         await store.jobs.beat([(await store.jobs.replicas())[0].id], ttl=10)
-        async with app.worker(queues=["default"]) as worker:
+        async with app.worker(queues=["default"]):
             await clock.advance(3.9)
             assert (await job.refresh()).losses == 0
             await clock.advance(1.3)
             assert await job.result(0) == 1
             assert (job.attempt, job.losses, job.failures) == (2, 1, 0)
             [event] = of_kind(seen, JobsRecovered)
-            assert event == JobsRecovered(worker.replica, ("dead",), (job.id,))
+            assert event == JobsRecovered(process_name(), ("dead",), (job.id,))
             assert [line.outcome for line in job.history] == ["lost", "succeeded"]
 
 
@@ -141,7 +142,7 @@ async def test_a_recovery_by_hand_does_not_wait(app, store, clock, runs, seen):
     clock.shift(10)
     [recovered] = await app.recover()
     assert (recovered.id, recovered.replica, recovered.state) == (job.id, "dead", "waiting")
-    assert of_kind(seen, JobsRecovered) == [JobsRecovered("hand", ("dead",), (job.id,))]
+    assert of_kind(seen, JobsRecovered) == [JobsRecovered(process_name(), ("dead",), (job.id,))]
     assert await app.recover() == []
     assert await app.replicas() == []
 
@@ -271,7 +272,7 @@ async def test_a_lost_reply_to_the_settlement_of_a_recovery_costs_no_event(
     [event] = of_kind(seen, JobsRecovered)
     fate = "failed" if budget == 0 else "waiting"
     assert (recovered.state, getattr(event, fate)) == (fate, (job.id,))
-    assert [lost.job for lost in of_kind(seen, JobLost)] == [job.id] * (budget == 0)
+    assert [lost.job for lost in of_kind(seen, observe.JobFailed)] == [job.id] * (budget == 0)
     assert (await job.refresh()).losses == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from tenure import Tenure, current_job
 from tenure.observe import AttemptLost, HandlerStuck
 from tenure.runtime.attempts.settler import Settler
-from tests.jobs.replicas import of_kind
+from tests.jobs.replicas import of_kind, reports
 from tests.rig.wait import wait_until_async
 
 
@@ -154,7 +154,7 @@ async def test_jobs_of_a_claim_in_flight_are_handed_back(app, clock, handled, fa
     await job.refresh()
     assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
     assert handled.began == []
-    assert seen == []
+    assert reports(seen) == []
 
 
 async def test_stopping_does_not_wait_for_a_store_that_is_away(app, clock, handled, faults):
@@ -230,7 +230,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_reported_and_handed_ba
     left = await leaving(worker)
     await clock.advance(7)
     await left
-    assert seen == [HandlerStuck("deaf", job.id, "shutting down")]
+    assert reports(seen) == [HandlerStuck("deaf", job.id, "shutting down")]
     assert (await job.refresh()).state == "waiting"
     let_go.set()
     await clock.advance(1)

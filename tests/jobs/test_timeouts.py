@@ -11,7 +11,7 @@ from tenure import (
     Tenure,
     current_job,
 )
-from tenure.observe import AttemptFailed, HandlerStuck
+from tenure.observe import HandlerStuck, JobFailed
 from tests.jobs.replicas import finished, of_kind
 from tests.rig.wait import wait_until_async
 
@@ -150,8 +150,8 @@ async def test_a_thread_that_ignores_its_time_out_is_reported_and_its_result_ref
         go_on.set()
         await job.wait(5)
     assert of_kind(seen, HandlerStuck) == [HandlerStuck("stubborn", job.id, "timed out")]
-    [failed] = of_kind(seen, AttemptFailed)
-    assert (failed.job, failed.attempt, failed.retry_in) == (job.id, 1, None)
+    [failed] = of_kind(seen, JobFailed)
+    assert (failed.job, failed.attempt, failed.cause) == (job.id, 1, "timeout")
     assert (job.state, job.failures) == ("failed", 1)
 
 

@@ -5,6 +5,7 @@ introspection, so a test notices a new one that has no row.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from inspect import getmembers_static, iscoroutinefunction
 from types import FunctionType
@@ -197,6 +198,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Election.terms, left": leave_a_term,
     "Election.observe": observe_election,
     "Election.leader": unanswered(lambda bench: bench.app.election("x").leader),
+    "Tenure.health": lambda bench: (bench.shut("ping"), partial(bench.app.health, timeout=60)),
     "Tenure.with_lock": lambda bench: (
         bench.take("x"),
         lambda: bench.app.with_lock("x", pytest.fail, ttl=TTL, wait=None),
@@ -243,6 +245,8 @@ OPENING = {"Tenure.open", "Tenure.ready", "Tenure.close", "Tenure.__enter__", "T
 
 AT_ONCE: dict[str, Callable[[Bench], object]] = {
     "Tenure.on_event": lambda bench: bench.app.on_event(print),
+    "Tenure.on_enqueue": lambda bench: bench.app.on_enqueue(lambda _: None),
+    "Tenure.around_enqueue": lambda bench: bench.app.around_enqueue(lambda _: nullcontext()),
     "Tenure.lock": lambda bench: bench.app.lock("x"),
     "Tenure.semaphore": lambda bench: bench.app.semaphore("x", 2),
     "Tenure.election": lambda bench: bench.app.election("x"),

@@ -51,3 +51,13 @@ async def test_calls_that_need_jobs_name_stores_that_keep_them(app: Tenure):
             await call()
     with pytest.raises(ConfigError, match="keeps locks only"):
         app.worker()
+
+
+async def test_it_is_healthy_without_jobs_also_with_a_subscriber():
+    stores = connect("memory://", namespace="t", clock=ManualClock())
+    app = Tenure(LeasesAlone(stores))
+    app.on_event(lambda _: None)
+    async with app:
+        health = await app.health()
+    assert health.status == "healthy"
+    assert not {"workers", "queues"} & {check.name for check in health.checks}

@@ -43,6 +43,7 @@ class Pair:
         self._acquires: list[dict[str, Any]] = []
         # Instants at which a lease or a place in line ends, unless it is renewed.
         self._ends: set[int] = set()
+        self._pruned = False
 
     def __enter__(self) -> Self:
         self._both(lambda store: store.open())
@@ -121,6 +122,7 @@ class Pair:
             self._compare_marks(key)
 
     def prune(self, idle: float, limit: int) -> None:
+        self._pruned = True
         # The number and order of forgotten keys differ between stores.
         for pruned in self._both(lambda store: store.prune(idle=idle, limit=limit)):
             assert 0 <= pruned.leases <= limit
@@ -147,6 +149,8 @@ class Pair:
         if (ours.lease.key, ours.lease.fence) not in self._fences:
             self._note(ours.lease, theirs.lease)
         self._compare(ours.lease, theirs.lease)
+        # Stores forget different keys when they are pruned.
+        assert self._pruned or theirs.took_over == ours.took_over
 
     def _note(self, ours: Lease, theirs: Lease) -> None:
         """Remember a new grant; its fence is above all before it of the same key."""

@@ -160,14 +160,21 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
         hers = {"Authorization": "Bearer ada-token"}
         with httpx2.Client(base_url=url, headers=hers, timeout=20, trust_env=False) as ada:
             report = {"title": "May", "pages": 1}
-            done = ada.post("/reports", json=report, headers={"Prefer": "wait=15"})
+            named = {"Prefer": "wait=15", "X-Request-Id": "r-81"}
+            done = ada.post("/reports", json=report, headers=named)
+            assert done.headers["x-request-id"] == "r-81"
             assert done.json() == report | {"attempt": 1}
             [job] = ada.get("/reports/jobs").json()["jobs"]
             assert job["state"] == "succeeded"
             figures = ada.post("/reports/2025/figures?rows=1", headers={"Prefer": "wait=15"})
             assert figures.text == "month,orders\n2025-01,7\n"
-            late = ada.post("/reports/1999/figures", headers={"Prefer": "wait=15"})
+            named["X-Request-Id"] = "r-82"
+            late = ada.post("/reports/1999/figures", headers=named)
             assert late.json()["error"]["detail"] == "They begin with the year 2000."
+            assert ada.get("/health/live").status_code == 200
+            assert ada.get("/health/ready").json()["status"] == "healthy"
+            metrics = ada.get("/metrics/").text
+            assert 'tenure_jobs_enqueued_total{queue="default",task="build_report"} 1.0' in metrics
             assert ada.get("/reports/jobs", headers={"Authorization": ""}).status_code == 401
             assert "Swagger" in ada.get("/docs").text
             document = ada.get("/openapi.json").json()
@@ -188,7 +195,22 @@ def test_the_service_says_where_to_look_and_what_to_try(tmp_path: Path):
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 0
         assert process.stderr.read() == ""
-        assert "Traceback" not in process.stdout.read()
+        log = process.stdout.read()
+    assert "Traceback" not in log
+    # One id finds a request, its job and what the handler has logged, and nothing else.
+    assert lines_with("r-81", log) == [
+        "reports [r-81]: POST /reports",
+        f"reports [r-81]: report {job['id']}: attempt 1 has 0 pages",
+    ]
+    request, failure = lines_with("r-82", log)
+    assert request == "reports [r-82]: POST /reports/1999/figures"
+    assert re.match(r"tenure \[r-82\]: job .*'?export_figures'?.*No figures", failure)
+
+
+def lines_with(word: str, log: str) -> list[str]:
+    """Return the lines of a log that have a word, without their time and the greeting."""
+    lines = [line for line in log.splitlines() if word in line and "curl" not in line]
+    return [line.split(" ", 1)[1] for line in lines]
 
 
 def test_a_worker_of_the_service_stops_on_sigint(tmp_path: Path):

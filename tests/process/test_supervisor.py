@@ -95,6 +95,7 @@ async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop
                 assert (job.attempt, job.losses) == expected
             await workers_of(shop, 2, without=[victim])
             assert f"worker process {victim} was killed by SIGKILL" in supervisor.stderr
+            assert supervisor.stderr.count("replica expired: ") == len(took), "once each"
             lines = [line for line in supervisor.stderr.splitlines() if "to run again" in line]
             assert all(job.id in "".join(lines) for job in lost)
         assert min(took) <= 1.5, f"{shop.site.family}: {took}"

@@ -69,7 +69,7 @@ def ask(method: str, url: str) -> tuple[int, Message, bytes]:
 
 def is_up(url: str) -> bool:
     try:
-        return ask("GET", f"{url}/ready")[0] == 200
+        return ask("GET", f"{url}/health/ready")[0] == 200
     except OSError:
         return False
 

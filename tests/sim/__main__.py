@@ -158,13 +158,15 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Prints the progress now and then."""
+    """Prints each violation as soon as it is found, and the progress now and then."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._began = self._reported = time.monotonic()
+        self._shown: set[tuple[str, int]] = set()
 
     def __call__(self, totals: Totals) -> None:
+        self._show_violations(totals)
         now = time.monotonic()
         if now - self._reported < _REPORT_EVERY:
             return
@@ -179,6 +181,14 @@ class _Progress:
             file=sys.stderr,
             flush=True,
         )
+
+    def _show_violations(self, totals: Totals) -> None:
+        for name, total in totals.items():
+            for seed, why in total.failed:
+                if (name, seed) not in self._shown:
+                    self._shown.add((name, seed))
+                    command = Replay(scenario=name, seed=seed).command
+                    print(f"violation: {why[0][:400]}\n  {command}", file=sys.stderr, flush=True)
 
 
 def _write_summary(path: Path, totals: Totals) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 __all__ = ["collect_errors", "silent_log"]
 
 # A job that fails for good, or a store that loses all data, is an expected result of the faults.
-_EXPECTED_EVENTS = ("AttemptFailed", "JobLost", "DataLost")
+_EXPECTED_EVENTS = ("JobFailed", "DataLost")
 
 
 class _ErrorCollector(logging.Handler):

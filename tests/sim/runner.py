@@ -24,6 +24,8 @@ __all__ = ["Outcome", "planned", "run"]
 # So many ttls pass at most until a dead process is found and others have its leases and jobs.
 _TTLS = 4
 _LOOK_EVERY = 0.25
+# The lease of the worker that watches the queues outlives its holder by this much.
+_QUEUE_LEASE = 150.0
 
 
 @dataclass
@@ -84,7 +86,8 @@ async def _live(fleet: Fleet, scenario: Scenario, wrong: list[str]) -> None:
     if not await _within(recovery, lambda: fleet.are_finished):
         wrong.append(f"processes do not end: {_unfinished(fleet)}")
         return
-    if not await _within(_longest_life(fleet.plan), lambda: not fleet.server.leases_left()):
+    longest = _longest_life(fleet.plan) + _QUEUE_LEASE
+    if not await _within(longest, lambda: not fleet.server.leases_left()):
         wrong.append(f"leases that do not end: {fleet.server.leases_left()}")
     await _within(_longest_life(fleet.plan), lambda: not _tasks_left(fleet))
     wrong += _tasks_left(fleet)

@@ -83,6 +83,14 @@ class ServerLeases(Leases):
         self._recorder.count_write()
         return answer
 
+    async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
+        self._recorder.record("listed", key=prefix)
+        return await super().find(prefix, limit=limit)
+
+    def prune(self, idle: float, limit: int) -> int:
+        self._recorder.record("listed")
+        return super().prune(idle, limit)
+
     def _record_lease(self, lease: Lease, what: str, **facts: Any) -> None:
         self._recorder.record(what, key=lease.key, holder=lease.holder, fence=lease.fence, **facts)
 
@@ -226,6 +234,8 @@ class ServerJobs(Jobs):
             by=by, replica=replica, grace=grace, limit=limit, as_of=as_of
         )
         seen = orphans.now if as_of is None else min(orphans.now, as_of)
+        if replica is None:
+            self._recorder.record("looked", seen=seen)
         for id_ in sorted(living):
             if id_ not in replicas or replicas[id_].dead:
                 self._recorder.record(

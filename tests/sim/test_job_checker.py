@@ -88,6 +88,20 @@ RIGHT_JOBS = {
         *after_a_step(-100, [BEATEN, *AGAIN]),
         ended(2, failures=1),
     ],
+    "recovered a ttl after a look that has found the clock set back": [
+        *claimed(2, 3),
+        *after_a_step(
+            -100,
+            [
+                entry(3, "looked"),
+                *recovered(14),
+                *claimed(15, 5, 2, "s"),
+                effect(16, 5),
+                settled(17, 5),
+            ],
+        ),
+        ended(2, losses=1),
+    ],
     "recovered a ttl after a step ahead": [
         *claimed(2, 3),
         *after_a_step(60, [*recovered(12), *claimed(13, 5, 2, "s"), effect(14, 5), settled(15, 5)]),

@@ -5,7 +5,8 @@ Never run; `test_typing.py` has it checked.
 """
 
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
@@ -17,6 +18,8 @@ from tenure import (
     Job,
     JobContext,
     JobRequest,
+    Outgoing,
+    OutgoingBatch,
     Task,
     Tenure,
     Unique,
@@ -127,8 +130,29 @@ async def results() -> None:
 async def options() -> None:
     soon = bare.using(delay="5m", priority=0, unique="user 7", tags=["a"], timeout=5)
     later = bare.using(at=datetime.now(UTC), queue="other", unique=Unique("k", keep="1h"))
+    marked = bare.using(headers={"x-request-id": "r-1"})
+    assert_type((await marked.enqueue(7)).headers, Mapping[str, str])
     assert_type(await soon.enqueue(7), Job[Receipt])
     assert_type(await later.using(retention=0).enqueue(7, "bye"), Job[Receipt])
+
+
+@app.on_enqueue
+def add_tenant(job: Outgoing) -> None:
+    job.headers["tenant"] = f"of {job.task} on {job.queue}"
+
+
+@app.around_enqueue
+@asynccontextmanager
+async def sending(batch: OutgoingBatch) -> AsyncGenerator[None]:
+    assert_type([job.headers for job in batch.jobs], list[dict[str, str]])
+    yield
+
+
+@app.around_attempt
+@contextmanager
+def attempting(job: JobContext) -> Generator[None]:
+    assert_type(job.headers, Mapping[str, str])
+    yield
 
 
 def takes_a_task(task: Task[[int], Receipt]) -> JobRequest[Receipt]:

@@ -31,6 +31,7 @@ def of_app() -> dict[str, object]:
     settings = Settings.read({}, {})
     values = {name: getattr(settings, name) for name in settings.__struct_fields__}
     assert values.pop("process_workers") == usable_cores()
+    values["queue_expected"] = settings.queue_expected.of("any")
     app = {"url": URL_DEFAULT, "migrate": engine_of(Tenure("memory://")).config.migrate, **values}
     return {name: app.get(name, default) for name, default in defaults(Tenure.__init__).items()}
 

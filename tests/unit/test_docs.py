@@ -168,7 +168,7 @@ def test_the_guides_know_every_error_and_event():
     assert [name for name in (*errors.__all__, *kinds) if name not in first_cells()] == []
 
 
-GUIDES = ("locks.md", "jobs.md", "timers.md", "http.md", "http-client.md")
+GUIDES = ("locks.md", "jobs.md", "timers.md", "http.md", "http-client.md", "monitoring.md")
 
 
 def guides() -> str:
@@ -261,9 +261,10 @@ def test_commands_that_are_named_exist():
             command = command.commands[word]
 
 
-def test_commands_of_the_readme_do_something():
+@pytest.mark.parametrize("page", ["README.md", "docs/monitoring.md", "docs/what-happens-when.md"])
+def test_commands_that_pages_advise_do_something(page: str):
     """A group alone, such as `tenure jobs`, only says what there is in it, and ends with 2."""
-    named = re.findall(r"`tenure ([^`]*)`", (ROOT / "README.md").read_text("utf-8"))
+    named = re.findall(r"`tenure ([^`]*)`", (ROOT / page).read_text("utf-8"))
     assert named
     for words in named:
         command, rest = cli, words.split()

@@ -1,16 +1,20 @@
 """Events as lines of the log: each is complete, readable, and of bounded length."""
 
-from typing import get_args
+import logging
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from tenure import observe
-from tenure.observe import AttemptFailed, Event, JobsRecovered, LoopBlocked, TicksMissed
+from tenure.observe import Event, JobFailed, JobsRecovered, LoopBlocked, TicksMissed
 from tenure.observe.base import BaseEvent
 
 
 def test_long_texts_stand_below_the_line():
-    failed = AttemptFailed("pack", "0192", 3, "ValueError: no", trace="Traceback:\n  in pack")
+    failed = JobFailed(
+        "pack", "0192", "mail", 3, error="ValueError: no", trace="Traceback:\n  in pack"
+    )
     assert str(failed).splitlines() == [
-        "attempt failed: task pack, job 0192, attempt 3, error ValueError: no",
+        "job 0192 of task 'pack' failed for good: ValueError: no, in attempt 3",
         "  | Traceback:",
         "  |   in pack",
     ]
@@ -38,11 +42,40 @@ def test_missed_ticks_are_counted_up_to_a_bound_and_the_line_says_so():
     )
 
 
+def leaves(kind: type) -> list[type]:
+    """Return the classes below this one that have no subclasses."""
+    return [leaf for below in kind.__subclasses__() for leaf in leaves(below) or [below]]
+
+
 def test_every_event_is_exported():
     """Those that only timers send, as well."""
     kinds = {kind.__name__ for kind in get_args(Event)}
-    assert kinds == {kind.__name__ for kind in BaseEvent.__subclasses__()}
+    assert kinds == {kind.__name__ for kind in leaves(BaseEvent)}
     assert kinds | {"Event"} == set(observe.__all__)
     assert {kind.__name__: kind for kind in get_args(Event)} == {
         name: getattr(observe, name) for name in kinds
+    }
+
+
+def filled(kind: type) -> Any:
+    """Return an event with some value in each field."""
+    hints = {name: str(hint) for name, hint in get_type_hints(kind).items()}
+    values = {"tuple": ("x",), "bool": True, "int": 1, "float": 1.0}
+    return kind(**{
+        name: next((values[part] for part in values if part in hints[name]), "x")
+        for name in kind.__struct_fields__
+    })  # fmt: skip
+
+
+def test_the_table_of_the_guide_has_each_event_with_its_level_and_fields():
+    page = (Path(__file__).parents[2] / "docs/jobs.md").read_text("utf-8")
+    table = page.partition("| event | level | fields | when |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1:4] for row in table.splitlines()[2:]]
+    documented = {name.strip(): (level.strip(), fields.strip()) for name, level, fields in rows}
+    assert documented == {
+        f"`{kind.__name__}`": (
+            logging.getLevelName(filled(kind).level),
+            ", ".join(f"`{name}`" for name in kind.__struct_fields__),
+        )
+        for kind in leaves(BaseEvent)
     }

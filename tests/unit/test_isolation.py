@@ -3,9 +3,10 @@
 import asyncio
 from typing import Any
 
-from tenure.core.jobs.records import Claimed, JobRecord
+from tenure.core.jobs.records import Claimed, JobRecord, Settled
 from tenure.core.jobs.replicas import Orphans
 from tenure.core.settings import Settings
+from tenure.runtime.attempts.settler import Ended
 from tenure.runtime.supervised.messages import IsolationJoined, IsolationLeft
 from tenure.runtime.work.isolation import Isolation
 
@@ -24,6 +25,7 @@ class Place:
         self.clock = clock
         self.back: list[str] = []
         self.left: list[str] = []
+        self.reports: list[tuple[str, str, Settled]] = []
 
     @property
     def jobs(self) -> Any:
@@ -31,8 +33,9 @@ class Place:
 
     async def beat(self, replicas: list[str], *, ttl: float, meta: Any) -> None: ...
 
-    async def settle(self, settlements: Any) -> None:
+    async def settle(self, settlements: Any) -> list[Settled]:
         self.back += [settlement.id for settlement in settlements]
+        return ["settled"] * len(settlements)
 
     async def claim(self, *_: Any) -> Claimed:
         return Claimed([job("innocent", 0)])
@@ -51,8 +54,11 @@ class Place:
     def send(self, message: Any) -> None:
         self.messages.append(message)
 
-    def hand_back(self, record: JobRecord, delay: float = 0.0) -> None:
-        self.handed.append((record.id, delay))
+    def hand_back(self, record: JobRecord, delay: float = 0.0, *, reason: str) -> None:
+        self.handed.append((record.id, delay, reason))
+
+    def report(self, ended: Ended, answer: Settled) -> None:
+        self.reports.append((ended.job.id, ended.reason, answer))
 
 
 async def test_after_a_claim_that_got_another_job_it_waits_a_moment(clock):
@@ -69,8 +75,12 @@ async def test_after_a_claim_that_got_another_job_it_waits_a_moment(clock):
     # It comes back at once, and goes elsewhere for a while.
     isolation.waiting.append(job("bad", 9))
     await isolation.run_isolated()
-    [(id_, delay)] = place.handed
+    [(id_, delay, _)] = place.handed
     assert (id_, 0.9 <= delay <= 2) == ("bad", True)
+    assert place.reports == [
+        ("bad", "it moves to a process of its own", "settled"),
+        ("innocent", "no process is free for it", "settled"),
+    ]
     assert len(place.messages) == 2
     clock.shift(1)
     isolation.waiting.append(job("bad", 9))

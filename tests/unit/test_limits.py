@@ -32,7 +32,7 @@ def a_child(
     return SimpleNamespace(
         pid=1, board=board, is_retiring=False, is_too_large=False, is_shown=False,
         memory=lambda: memory, lives=lambda *_: True, orders=orders, order=orders.append,
-        vacated=SimpleNamespace(set=lambda: None),
+        vacated=SimpleNamespace(set=lambda: None), log_fields={},
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tenure.observe import Event, LoopBlocked
 from tenure.observe.events import Events
+from tenure.runtime.attempts.expected_times import ExpectedTimes
 from tenure.runtime.work.loop_watch import LoopWatch
 from tenure.testing import ManualClock
 
@@ -29,6 +30,9 @@ class Idle:
 
     records: tuple[()] = ()
 
+    def __init__(self, clock: ManualClock) -> None:
+        self.expected_times = ExpectedTimes(clock, Events())
+
     def job_of(self, _task: object) -> None:
         return None
 
@@ -36,7 +40,7 @@ class Idle:
 async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualClock):
     blocks: list[Event] = []
     events = Events()
-    idle: Any = Idle()
+    idle: Any = Idle(clock)
     events.subscribe(blocks.append)
     watch = LoopWatch(clock, events, idle, ttl=10.0)
     loop: Any = Loop()
@@ -59,7 +63,7 @@ async def test_each_time_that_a_loop_is_blocked_is_reported_once(clock: ManualCl
 async def test_the_time_of_a_blocked_loop_is_reported_in_tenths_of_a_second(clock: ManualClock):
     blocks: list[Event] = []
     events = Events()
-    idle: Any = Idle()
+    idle: Any = Idle(clock)
     events.subscribe(blocks.append)
     watch = LoopWatch(clock, events, idle, ttl=10.0)
     watch._probed_at = clock.boot()

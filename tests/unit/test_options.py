@@ -27,7 +27,11 @@ def test_options_that_a_newer_release_added_are_ignored():
 
 
 @pytest.mark.parametrize(
-    "text", ["no JSON", "[]", "null", '{"rerun":"yes"}', '{"retry":3}', "{" * 5000, "[" * 5000]
+    "text",
+    [
+        *("no JSON", "[]", "null", "{" * 5000, "[" * 5000),
+        *('{"rerun":"yes"}', '{"retry":3}', '{"headers":{"a":7}}', '{"headers":["a"]}'),
+    ],
 )
 def test_a_job_whose_options_cannot_be_read_does_not_run_again(text: str):
     """They may have said that a second run does harm."""

@@ -4,6 +4,7 @@ from datetime import timedelta
 import pytest
 
 from tenure import ConfigError, Retention, Tenure
+from tenure.core.jobs.overdue_queues import QueueAges
 from tenure.core.jobs.retention import Kept
 from tenure.core.settings import Settings, usable_cores
 
@@ -16,6 +17,7 @@ NAMES = (
     "result_limit",
     "grace",
     "long_job",
+    "queue_expected",
     "process_memory",
     "process_workers",
     "process_start",
@@ -35,6 +37,7 @@ def test_the_defaults():
         result_limit=1_048_576,
         grace=25.0,
         long_job=3600.0,
+        queue_expected=QueueAges(300.0),
         process_memory=None,
         process_workers=usable_cores(),
         process_start=30.0,
@@ -54,6 +57,7 @@ def test_from_arguments():
             "result_limit": 4096,
             "grace": 0,
             "long_job": "2h",
+            "queue_expected": {"mail": "1m", "*": 60 * 60},
             "process_memory": 200_000_000,
             "process_workers": 2,
             "process_start": "1m",
@@ -66,6 +70,7 @@ def test_from_arguments():
     assert settings.retention == Kept(86400, 86400)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 0)
     assert settings.long_job == 7200.0
+    assert settings.queue_expected == QueueAges(3600, {"mail": 60})
     assert settings.process_memory == 200_000_000
     assert (settings.process_workers, settings.process_start) == (2, 60.0)
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
@@ -82,6 +87,7 @@ def test_from_the_environment():
             "TENURE_PAYLOAD_LIMIT": "2048",
             "TENURE_RESULT_LIMIT": "4096",
             "TENURE_GRACE": "30s",
+            "TENURE_QUEUE_EXPECTED": "mail=1m, reports = 7200",
             "TENURE_PROCESS_MEMORY": "1.5 GiB",
             "TENURE_NAMESPACE": "billing",
             "TENURE_IMPORTS": " a, b.c ,",
@@ -91,6 +97,7 @@ def test_from_the_environment():
     assert settings.retention == Kept(129_600, 129_600)
     assert (settings.payload_limit, settings.result_limit, settings.grace) == (2048, 4096, 30)
     assert settings.process_memory == 3 * 2**29
+    assert settings.queue_expected == QueueAges(300, {"mail": 60, "reports": 7200})
     assert (settings.namespace, settings.imports) == ("billing", ("a", "b.c"))
 
 
@@ -137,6 +144,11 @@ def test_an_empty_variable_counts_as_unset():
         ("payload_limit", 10),
         ("result_limit", 2**31),
         ("grace", "-1s"),
+        ("queue_expected", "0.5s"),
+        ("queue_expected", {}),
+        ("queue_expected", {"mail": "soon"}),
+        ("queue_expected", {7: "1m"}),
+        ("queue_expected", "mail="),
         ("process_memory", 0),
         ("process_memory", True),
         ("process_memory", "63MB"),  # Python itself would not fit

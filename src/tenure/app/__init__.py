@@ -46,7 +46,8 @@ from tenure.app.options import (
 )
 from tenure.app.registry import Registry
 from tenure.app.signature import declares, takes
-from tenure.core.durations import Until
+from tenure.core.callables import check_hook, check_middleware
+from tenure.core.durations import Duration, Until, seconds
 from tenure.core.leases import Lease, Traits
 from tenure.core.schedules.options import (
     SCHEDULE_DEFAULTS,
@@ -65,9 +66,20 @@ if TYPE_CHECKING:
     from tenure.app.jobs import JobCalls
     from tenure.app.timers import TimerCalls
     from tenure.app.workers import Workers
+    from tenure.core.health import Health
     from tenure.core.jobs.records import QueueCounts
     from tenure.core.jobs.replicas import Recovered, ReplicaRecord
-    from tenure.jobs import AsyncTask, Job, JobPage, JobRequest, PlainTask, Task, TaskDecorator
+    from tenure.jobs import (
+        AroundEnqueue,
+        AsyncTask,
+        Job,
+        JobPage,
+        JobRequest,
+        OnEnqueue,
+        PlainTask,
+        Task,
+        TaskDecorator,
+    )
     from tenure.jobs.worker import EmbeddedWorker
     from tenure.runtime.attempts.handler import Around
     from tenure.timers import TimerHandle, TimerInfo, TimerPause
@@ -161,6 +173,17 @@ class Tenure:
         """
         return self._engine.is_ready
 
+    async def health(self, timeout: Duration = 2.0) -> Health:
+        """Look at the store and the workers, and return what is healthy and what is not.
+
+        It acquires and releases a test lease. Never raises for a store that is away, read-only,
+        full or slow, nor if the app is not open: it then returns "unhealthy", at the latest after
+        `timeout`. For probes over HTTP see `tenure.http.health`.
+        """
+        from tenure.app.health import check_health  # noqa: PLC0415 - see the head of this module
+
+        return await check_health(self._engine, seconds(timeout, "timeout", minimum=0.001))
+
     # What it is.
 
     @property
@@ -184,7 +207,14 @@ class Tenure:
         return self._engine.work.state
 
     def on_event(self, subscriber: Callable[[Event], None]) -> None:
-        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`."""
+        """Have `subscriber` called with every event. It must be quick; see `tenure.observe`.
+
+        Subscribe before you open the app: calls of the store (`StoreCalled`) are only reported if
+        there was a subscriber when it was opened.
+
+        Raises ConfigError for an async function, which nothing would await.
+        """
+        check_hook(subscriber, "app.on_event")
         self._engine.events.subscribe(subscriber)
 
     # Locks.
@@ -317,10 +347,49 @@ class Tenure:
                         sentry_sdk.capture_exception(error)
                         raise
 
+        An async context manager is entered on the event loop. A plain one is entered where the
+        handler runs: in its own thread for plain functions, inside of async ones, on the loop for
+        async functions, and around the child for executor="process".
+
         The first one declared is the outermost. Errors and cancellations of the handler pass
-        through; an error of the surroundings fails the attempt like one of the handler.
+        through; an error of the context manager fails the attempt like one of the handler.
         """
+        check_middleware(make, "@app.around_attempt")
         self._engine.registry.middleware.append(make)
+        return make
+
+    def on_enqueue(self, hook: OnEnqueue) -> OnEnqueue:
+        """Have `hook` called with each job before this app stores it; use it as a decorator.
+
+            @app.on_enqueue
+            def add_tenant(job: Outgoing) -> None:
+                job.headers.setdefault("tenant", tenant.get())
+
+        It may change the headers, and refuses the job by raising: the caller gets that exception,
+        and nothing is stored. It is called where `enqueue` was called, also for jobs of a
+        transaction of yours and of HTTP requests, and not for runs of timers and schedules.
+        """
+        check_hook(hook, "@app.on_enqueue")
+        self._engine.registry.enqueue_hooks.append(hook)
+        return hook
+
+    def around_enqueue(self, make: AroundEnqueue) -> AroundEnqueue:
+        """Have something entered around each call that stores jobs; use it as a decorator.
+
+            @app.around_enqueue
+            @contextmanager
+            def span(batch: OutgoingBatch):
+                with tracer.start_as_current_span("send"):
+                    for job in batch.jobs:
+                        inject(job.headers)
+                    yield  # the jobs are stored here
+
+        It is entered once per call, after the hooks of `on_enqueue`, and may set headers before it
+        yields. The first one declared is the outermost. Errors of the call pass through it; one
+        that it swallows is raised nevertheless.
+        """
+        check_middleware(make, "@app.around_enqueue")
+        self._engine.registry.around_enqueue.append(make)
         return make
 
     @property

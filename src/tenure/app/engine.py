@@ -20,6 +20,7 @@ from tenure.app.lifespan import WorkScope
 from tenure.app.open_attempts import OpenAttempts
 from tenure.app.registry import Registry
 from tenure.app.setup import warn_about_setup
+from tenure.app.store_calls import with_reports
 from tenure.core.environment import reaches, scope_problem
 from tenure.core.settings import Settings, WorkSettings
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
@@ -42,13 +43,16 @@ class Services:
         self.host = Host(store)
         self.holds = Holds(store, self.host, events)
         self._registry = registry
+        self._events = events
 
     @cached_property
     def jobs(self) -> Jobs:
         """Stores jobs and looks them up. Made at its first use."""
-        from tenure.jobs import Jobs  # noqa: PLC0415 - locks do without jobs
+        from tenure.jobs import EnqueueHooks, Jobs  # noqa: PLC0415 - locks do without jobs
 
-        return Jobs(self.store, self._registry.handlers)
+        registry = self._registry
+        hooks = EnqueueHooks(registry.enqueue_hooks, registry.around_enqueue)
+        return Jobs(self.store, registry.handlers, hooks=hooks, events=self._events)
 
 
 class Engine:
@@ -132,10 +136,13 @@ class Engine:
             )
             raise ConfigError(msg)
         self._loop = asyncio.get_running_loop()
-        services = Services(self.store, self.events, self.registry)
+        store = self.store
+        if self.events.has_subscribers:
+            store = with_reports(store, self.events)
+        services = Services(store, self.events, self.registry)
         try:
             with suppress(StoreUnavailable):  # it has just answered; workers ask again
-                await services.host.data.confirm(self.store, self.events)
+                await services.host.data.confirm(store, self.events)
         except BaseException:  # it was cancelled
             await self.store.close()
             raise
@@ -189,6 +196,11 @@ class Engine:
         return self._is_begun and not self._is_inherited and not self._is_loop_closed
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which it is open; None if it is not."""
+        return self._loop if self.is_open else None
+
+    @property
     def is_ready(self) -> bool:
         """Whether it is open and has reached its store once."""
         return self._services is not None and self.is_open
@@ -212,6 +224,11 @@ class Engine:
         """Return what is open on this event loop; None if nothing is."""
         is_here = self._loop is asyncio.get_running_loop()
         return self.services() if self.is_open and is_here else None
+
+    @property
+    def host(self) -> Host | None:
+        """The host thread of this app, for liveness probes; None while nothing is open here."""
+        return None if self._services is None or not self.is_open else self._services.host
 
     def holds(self) -> Holds:
         """Return what takes and keeps leases. Raises StoreError if the app is not open."""

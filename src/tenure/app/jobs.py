@@ -17,6 +17,7 @@ from tenure.core.leases import check_name, storable
 from tenure.core.settings import Settings
 from tenure.errors import ConfigError
 from tenure.jobs import (
+    EnqueueHooks,
     Job,
     JobPage,
     JobRequest,
@@ -62,7 +63,13 @@ class JobCalls:
 
         def declare(function: Callable[..., Any]) -> Task[Any, Any]:
             check_not_timed(function, registry.timer_functions.values())
-            handler = make_handler(function, options["name"], options["retry"], options["executor"])
+            handler = make_handler(
+                function,
+                options["name"],
+                options["retry"],
+                options["executor"],
+                options["expected"],
+            )
             former = registry.handlers.get(handler.name)
             if former is not None and not is_declared_again(former.function, function):
                 msg = f"there is a task {handler.name!r} already. Give this one another name."
@@ -95,7 +102,9 @@ class JobCalls:
         home = engine.store.url, engine.store.namespace
         if job is None or job.home != home or engine.services_here() is not None:
             return engine.services().jobs
-        return Jobs(engine.store, engine.registry.handlers, job.insert_from_elsewhere)
+        registry = engine.registry
+        hooks = EnqueueHooks(registry.enqueue_hooks, registry.around_enqueue)
+        return Jobs(engine.store, registry.handlers, job.insert_from_elsewhere, hooks)
 
     async def page(self, options: JobFilter) -> JobPage:
         """Return the jobs that meet all conditions, newest first."""
@@ -145,4 +154,4 @@ class JobCalls:
         """Take jobs from replicas that have expired."""
         store = self._engine.services().store
         recovery = Recovery(self._engine.work_settings, store.clock, self._engine.events)
-        return await recovery.run(store, by=store.clock.token(), named="hand")
+        return await recovery.run(store, by=store.clock.token())

@@ -21,6 +21,7 @@ from tenure.core.lease_policy import TTL_MAX, TTL_MIN
 from tenure.core.leases import Lease, Meta, check_limit, check_meta, check_name
 from tenure.errors import ConfigError
 from tenure.locks.election import Election
+from tenure.locks.hold import HoldPolicy
 from tenure.locks.lock import Lock, Outcome, Semaphore, checked_wait, make_policy, run_locked
 from tenure.locks.once import run_once
 from tenure.runtime.leases.acquirer import LeaseRequest
@@ -37,7 +38,7 @@ class LockCalls:
     def lock(self, name: str, options: LockOptions) -> Lock:
         """Describe a lock."""
         request = _request(name, 1, options["ttl"], options["meta"])
-        policy = make_policy(options["on_lost"], options["min_hold"], options["max_hold"])
+        policy = _policy(options)
         wait = checked_wait(options["wait"])
         return Lock(self._engine.holds, request, wait=wait, policy=policy)
 
@@ -45,7 +46,7 @@ class LockCalls:
         """Describe a semaphore."""
         limit = check_limit(limit)
         request = _request(name, limit, options["ttl"], options["meta"], strict=strict)
-        policy = make_policy(options["on_lost"], options["min_hold"], options["max_hold"])
+        policy = _policy(options)
         wait = checked_wait(options["wait"])
         return Semaphore(self._engine.holds, request, wait=wait, policy=policy)
 
@@ -65,6 +66,7 @@ class LockCalls:
                 "ttl": options["ttl"],
                 "wait": options["wait"],
                 "min_hold": options["min_hold"],
+                "expected": options["expected"],
             },
         )
         return await run_locked(lock, partial(fn, *args), on_unavailable, self._engine.events)
@@ -76,7 +78,15 @@ class LockCalls:
             msg = f"version must be a number or a short word without spaces, not {version!r}."
             raise ConfigError(msg)
         key = f"once:{check_name(name, 'name')}"
-        lock = self.lock(key, {**LOCK_DEFAULTS, "ttl": options["ttl"], "wait": options["wait"]})
+        lock = self.lock(
+            key,
+            {
+                **LOCK_DEFAULTS,
+                "ttl": options["ttl"],
+                "wait": options["wait"],
+                "expected": options["expected"],
+            },
+        )
         return await run_once(lock, self._engine.holds().store, name, version, fn)
 
     def election(self, name: str, options: ElectionOptions) -> Election:
@@ -90,6 +100,12 @@ class LockCalls:
         if prefix:
             check_name(prefix, "prefix")
         return await self._engine.holds().store.leases.find(prefix, limit=limit)
+
+
+def _policy(options: LockOptions) -> HoldPolicy:
+    return make_policy(
+        options["on_lost"], options["min_hold"], options["max_hold"], options["expected"]
+    )
 
 
 def _request(

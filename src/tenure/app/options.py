@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, cas
 from tenure.core.clock import Clock
 from tenure.core.durations import Duration
 from tenure.core.environment import Scope
+from tenure.core.jobs.overdue_queues import QueueExpected
 from tenure.core.jobs.retention import RetentionOption
 from tenure.core.jobs.retry_policy import Backoff, RetryOption
 from tenure.core.jobs.states import JobState
@@ -87,6 +88,9 @@ class AppOptions(TypedDict, total=False):
         grace: how long a worker that is asked to stop lets its jobs finish (25 s).
         long_job: a job without a time-out that runs for longer is reported once, by the event
             `JobRunsLong` and a warning (1 h). Nothing stops it.
+        queue_expected: how long the oldest due job of a queue may wait (5 min): one time for all
+            queues, or {"mail": "1m", "*": "1h"}. A queue that exceeds it is reported once, by the
+            event `QueueDelayed` and a warning, and makes `app.health()` degraded.
         process_memory: the most memory of a child process that runs a job of a task with
             executor="process", in bytes or as "512MB" (no limit).
         process_workers: the most such child processes in each worker (as many as cores).
@@ -111,6 +115,7 @@ class AppOptions(TypedDict, total=False):
     result_limit: int | None
     grace: Duration | None
     long_job: Duration | None
+    queue_expected: QueueExpected | None
     process_memory: int | str | None
     process_workers: int | None
     process_start: Duration | None
@@ -128,6 +133,9 @@ class BlockingLockOptions(TypedDict, total=False):
         min_hold: keep others out at least this long, even if released earlier (0): so a quick job
             is not run again by a replica whose clock is a little late.
         max_hold: stop renewing after this long, so that a stuck holder loses the lock.
+        expected: how long the lock is usually held. One that is held for 1.5 times as long is
+            reported once, by the event `LockHeldLong` and a warning; nothing stops it. None (the
+            default): no alarm.
         meta: text shown to others by `locks()`, beside host and process id.
     """
 
@@ -135,6 +143,7 @@ class BlockingLockOptions(TypedDict, total=False):
     wait: Duration | None
     min_hold: Duration
     max_hold: Duration | None
+    expected: Duration | None
     meta: Meta | None
 
 
@@ -157,6 +166,8 @@ class WithLockOptions(TypedDict, total=False):
         ttl: how long the lock outlives a replica that died (30 s).
         wait: the most to wait for the lock; the default of 0 skips at once.
         min_hold: keep others out at least this long, even if the function is done earlier (0).
+        expected: how long the function usually runs; at 1.5 times of it, the event `LockHeldLong`
+            and a warning (None: no alarm).
         on_unavailable: if the store cannot be reached, "raise" StoreUnavailable (the default),
             "skip", or "run" without the lock; each such run emits the event RanUnlocked and logs a
             WARNING.
@@ -165,6 +176,7 @@ class WithLockOptions(TypedDict, total=False):
     ttl: Duration
     wait: Duration | None
     min_hold: Duration
+    expected: Duration | None
     on_unavailable: OnUnavailable
 
 
@@ -175,11 +187,14 @@ class OnceOptions(TypedDict, total=False):
         version: a number or a short word (1). A new version runs once more.
         ttl: how long the lock outlives a replica that died (30 s).
         wait: the most to wait for another replica that runs it; None (the default): for ever.
+        expected: how long the function usually runs; at 1.5 times of it, the event `LockHeldLong`
+            and a warning (None: no alarm).
     """
 
     version: int | str
     ttl: Duration
     wait: Duration | None
+    expected: Duration | None
 
 
 class ElectionOptions(TypedDict, total=False):
@@ -201,6 +216,9 @@ class TaskOptions(TypedDict, total=False):
         name: its name in the store; the function's own by default.
         queue: which workers see its jobs ("default").
         timeout: the longest an attempt may take; it is then cancelled and counts as a failure.
+        expected: how long an attempt usually takes. One that takes 1.5 times as long is reported
+            once, by the event `JobRunsLong` and a warning. Nothing stops it. Without it, the
+            `long_job` of the app counts.
         retry: how often a failed job is tried again, or a `Backoff`; by default 19 times over 4 to
             8 hours. 0 or None: never.
         priority: 0 to 9; 0 is served first (5).
@@ -213,6 +231,7 @@ class TaskOptions(TypedDict, total=False):
     name: str | None
     queue: str
     timeout: Duration | None
+    expected: Duration | None
     retry: RetryOption
     priority: int
     retention: RetentionOption | None
@@ -278,6 +297,7 @@ BLOCKING_LOCK_DEFAULTS: Final[BlockingLockOptions] = {
     "wait": None,
     "min_hold": 0,
     "max_hold": None,
+    "expected": None,
     "meta": None,
 }
 LOCK_DEFAULTS: Final[LockOptions] = {**BLOCKING_LOCK_DEFAULTS, "on_lost": "cancel"}
@@ -285,14 +305,21 @@ WITH_LOCK_DEFAULTS: Final[WithLockOptions] = {
     "ttl": TTL_DEFAULT,
     "wait": 0,
     "min_hold": 0,
+    "expected": None,
     "on_unavailable": "raise",
 }
-ONCE_DEFAULTS: Final[OnceOptions] = {"version": 1, "ttl": TTL_DEFAULT, "wait": None}
+ONCE_DEFAULTS: Final[OnceOptions] = {
+    "version": 1,
+    "ttl": TTL_DEFAULT,
+    "wait": None,
+    "expected": None,
+}
 ELECTION_DEFAULTS: Final[ElectionOptions] = {"ttl": 15, "meta": None}
 TASK_DEFAULTS: Final[TaskOptions] = {
     "name": None,
     "queue": "default",
     "timeout": None,
+    "expected": None,
     "retry": Backoff(),
     "priority": 5,
     "retention": None,

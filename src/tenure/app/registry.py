@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tenure.core.schedules.definition import Plan
+    from tenure.jobs import AroundEnqueue, OnEnqueue
     from tenure.runtime.attempts.handler import Around, Handler
 
 __all__ = ["Registry"]
@@ -25,6 +26,10 @@ class Registry:
         """The queues of the tasks, in the order in which they were declared."""
         self.middleware: list[Around] = []
         """What is entered before each attempt; the outermost comes first."""
+        self.enqueue_hooks: list[OnEnqueue] = []
+        """What is called with each job before it is stored."""
+        self.around_enqueue: list[AroundEnqueue] = []
+        """What is entered around each call that stores jobs; the outermost comes first."""
         self.plans: dict[str, Plan] = {}
         """The timers and schedules, by name."""
         self.timer_functions: dict[str, object] = {}

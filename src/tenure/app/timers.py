@@ -44,7 +44,7 @@ class TimerCalls:
             name = timer_name(fn, options["name"])
             runs = run_options(name, timeout=options["timeout"], on_crash=options["on_crash"])
             plan = make_plan("timer", name, options, runs, now=self._now())
-            handlers = make_timer_handlers(fn, plan, options["retry"])
+            handlers = make_timer_handlers(fn, plan, options["retry"], options["expected"])
             former = self._registry.timer_functions.get(name)
             self._check_addable(plan, again=is_declared_again(former, fn))
             self._registry.add_timer(plan, fn, handlers)

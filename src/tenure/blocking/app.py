@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 import tenure
 from tenure.app import engine_of
+from tenure.app.health import unreachable
 from tenure.app.options import (
     APP_DEFAULTS,
     BLOCKING_LOCK_DEFAULTS,
@@ -27,12 +28,13 @@ from tenure.blocking.locks import Election, Lock, OnLost, Semaphore
 from tenure.blocking.portal import Portal
 from tenure.blocking.timers import TimerHandle
 from tenure.core.callables import is_async
-from tenure.core.durations import Until
+from tenure.core.durations import Duration, Until
+from tenure.core.health import Health
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import Recovered, ReplicaRecord
 from tenure.core.leases import Lease, Traits
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
-from tenure.jobs import JobRequest, Jobs
+from tenure.jobs import AroundEnqueue, JobRequest, Jobs, OnEnqueue
 from tenure.locks.lock import Outcome
 from tenure.observe import Event
 
@@ -99,6 +101,15 @@ class Tenure:
     def ready(self) -> None:
         """Wait until the store was reached; see `tenure.Tenure.ready`."""
         self._portal().call(self._app.ready())
+
+    def health(self, timeout: Duration = 2.0) -> Health:
+        """Look at the store and the workers; see `tenure.Tenure.health`."""
+        if self._opened is None:
+            return unreachable(f"{self._app!r} is not open. Use it inside 'with app:'.")
+        try:
+            return self._opened.call(self._app.health(timeout))
+        except StoreError as error:  # its event loop has ended, or is that of the parent process
+            return unreachable(str(error))
 
     def __enter__(self) -> Self:
         self.open()
@@ -188,7 +199,7 @@ class Tenure:
         `tenure.Task.within`.
         """
         portal = self._portal()
-        if within is not None:
+        if within is not None or self._has_hooks:
             return self.enqueue_many([request], within=within)[0]
         return Job(portal, portal.call(self._app.enqueue(request)))
 
@@ -214,11 +225,11 @@ class Tenure:
         """Store many jobs, 200 in a round trip; see `tenure.Tenure.enqueue_many`."""
         portal = self._portal()
         batch = list(requests)  # in this thread: making them may be work
-        if within is not None:
-            # In this thread, whose connection it is; the loop's thread has no part in it.
+        if within is not None or self._has_hooks:
+            # In this thread: the connection is bound to it, and hooks may read its local state.
             jobs = portal.call(self._open_jobs())
             answers = jobs.enqueue_many_blocking(
-                batch, within=within, return_exceptions=return_exceptions
+                batch, within=within, return_exceptions=return_exceptions, call=portal.call
             )
         elif return_exceptions:
             answers = portal.call(self._app.enqueue_many(batch, return_exceptions=True))
@@ -227,6 +238,25 @@ class Tenure:
         return [
             Job(portal, answer) if isinstance(answer, tenure.Job) else answer for answer in answers
         ]
+
+    def on_enqueue(self, hook: OnEnqueue) -> OnEnqueue:
+        """Have `hook` called with each job before it is stored; see `tenure.Tenure.on_enqueue`.
+
+        It is called in the thread that enqueues.
+        """
+        return self._app.on_enqueue(hook)
+
+    def around_enqueue(self, make: AroundEnqueue) -> AroundEnqueue:
+        """Have something entered around each enqueue; see `tenure.Tenure.around_enqueue`.
+
+        A plain context manager is entered in the thread that enqueues, outside of async ones.
+        """
+        return self._app.around_enqueue(make)
+
+    @property
+    def _has_hooks(self) -> bool:
+        registry = engine_of(self._app).registry
+        return bool(registry.enqueue_hooks or registry.around_enqueue)
 
     async def _open_jobs(self) -> Jobs:
         """Return what stores the jobs of the open app; only its own loop may ask for it."""

@@ -21,11 +21,22 @@ from tenure.core.leases import check_name
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
-__all__ = ["cursor", "memory", "name", "names", "number_or_text", "point_in_time", "queues", "span"]
+__all__ = [
+    "address",
+    "cursor",
+    "memory",
+    "name",
+    "names",
+    "number_or_text",
+    "point_in_time",
+    "queues",
+    "span",
+]
 
 
 # A worker process with nothing in it takes 30 MB.
 _LEAST_MEMORY = 40_000_000
+_PORT_MAX = 65_535
 
 
 def span(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
@@ -105,6 +116,19 @@ def memory(_context: click.Context, _option: click.Parameter, text: str | None) 
     except ConfigError:
         msg = f"{text!r} is not the memory of a process. Write 500MB or 1.5GiB, at least 40MB."
         raise click.BadParameter(msg) from None
+
+
+def address(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> tuple[str, int] | None:
+    """Return the host and port to listen at. A port alone is one of this machine only."""
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > _PORT_MAX:
+        msg = f"{text!r} is not an address. Write a host and a port, such as 127.0.0.1:9464."
+        raise click.BadParameter(msg)
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def queues(

@@ -8,7 +8,7 @@ from typing import Any
 
 from tenure.errors import ConfigError
 
-__all__ = ["check_function", "is_async"]
+__all__ = ["check_function", "check_hook", "check_middleware", "is_async"]
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -21,4 +21,27 @@ def check_function(fn: object) -> None:
     """Raise ConfigError if `fn` is not callable, such as the result of a call."""
     if not callable(fn):
         msg = f"fn must be a function, not {fn!r}. Pass the function itself, do not call it."
+        raise ConfigError(msg)
+
+
+def check_hook(hook: object, decorator: str) -> None:
+    """Raise ConfigError for what cannot be called without `await`."""
+    if not callable(hook):
+        msg = f"{decorator} takes a function, not {hook!r}."
+        raise ConfigError(msg)
+    if is_async(hook) or inspect.isasyncgenfunction(hook) or inspect.isgeneratorfunction(hook):
+        msg = f"{decorator} takes a plain function that returns: nothing would run {hook!r}."
+        raise ConfigError(msg)
+
+
+def check_middleware(make: object, decorator: str) -> None:
+    """Raise ConfigError for what cannot return a context manager."""
+    if not callable(make):
+        msg = f"{decorator} takes a function that returns a context manager, not {make!r}."
+        raise ConfigError(msg)
+    if is_async(make) or inspect.isasyncgenfunction(make):
+        msg = f"{decorator} needs a context manager: put @asynccontextmanager above {make!r}."
+        raise ConfigError(msg)
+    if inspect.isgeneratorfunction(make):
+        msg = f"{decorator} needs a context manager: put @contextmanager above {make!r}."
         raise ConfigError(msg)

@@ -57,6 +57,8 @@ _WORKER_OPTIONS: Final = (
     "reload",
     "max_jobs",
     "max_memory",
+    "metrics",
+    "log",
     "log_level",
 )
 

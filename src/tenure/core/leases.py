@@ -18,6 +18,7 @@ from tenure.core.bounds import Fence, Length, Span
 from tenure.errors import ConfigError
 
 __all__ = [
+    "EXPIRED_MAX",
     "Acquired",
     "Busy",
     "Finding",
@@ -39,6 +40,8 @@ __all__ = [
 
 NAME_LENGTH_MAX = 200
 META_SIZE_MAX = 1024
+EXPIRED_MAX = 100
+"""How many expired leases of a key a store remembers, for `Granted.took_over`."""
 LIMIT_MAX = 1_000_000
 
 Meta: TypeAlias = Mapping[str, str]
@@ -61,6 +64,9 @@ class Lease(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Bounds(ge=1, le=LIMIT_MAX)] = 1
     meta: Meta = {}
     waiting: bool = False
+    kept: bool = False
+    """Its holder has released it, and it stays until its ttl is over (`min_hold`). A `renew` tells
+    the store so; no answer of a store has it."""
     expires_in: Span = 0.0
     """Seconds it had left when the store answered."""
     held_for: Span = 0.0
@@ -72,7 +78,9 @@ class Granted(Struct, frozen=True):
 
     lease: Lease
     other_limit: int | None = None
-    """The smallest limit of the other live holders, if it differs from the caller's."""
+    """The smallest limit of the other live holders that differs from the one asked for."""
+    took_over: bool = False
+    """Whether it takes the place of a lease that has expired: its holder never released it."""
 
 
 class Busy(Struct, frozen=True):
@@ -83,6 +91,7 @@ class Busy(Struct, frozen=True):
     ahead: int = 0
     """Live waiters ahead of the caller."""
     other_limit: int | None = None
+    """As in `Granted`. The limits of waiters do not count."""
 
 
 Acquired: TypeAlias = Granted | Busy

@@ -9,6 +9,12 @@ from typing import Final, cast
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.jobs.overdue_queues import (
+    QUEUE_EXPECTED,
+    QueueAges,
+    QueueExpected,
+    parse_queue_expected,
+)
 from tenure.core.jobs.retention import (
     RETENTION_DEFAULT,
     Kept,
@@ -54,6 +60,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long a worker that is asked to stop lets running jobs finish."""
     long_job: float
     """How long a job without a time-out may run before it is reported."""
+    queue_expected: QueueAges
+    """How long the oldest due job of a queue may wait before the queue is reported."""
     process_memory: int | None
     """The most bytes of memory of a child process that runs a job; None: no limit."""
     process_workers: int
@@ -77,6 +85,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),
             grace=source.duration("grace", 25),
             long_job=source.duration("long_job", "1h", minimum=_LONG_JOB_MIN),
+            queue_expected=source.queue_ages("queue_expected"),
             process_memory=source.size("process_memory", minimum=_PROCESS_MEMORY_MIN),
             process_workers=source.number(
                 "process_workers", usable_cores(), minimum=1, maximum=_PROCESS_WORKERS_MAX
@@ -130,6 +139,11 @@ class _Source:
         if isinstance(value, str):
             value = parse_retention_text(value, what)
         return parse_retention(cast("RetentionOption | None", value), RETENTION_DEFAULT, what)
+
+    def queue_ages(self, name: str) -> QueueAges:
+        value, what = self._find(name, QUEUE_EXPECTED)
+        # `seconds` raises the error for any other type.
+        return parse_queue_expected(cast("QueueExpected", value), what)
 
     def number(self, name: str, default: int, minimum: int, maximum: int = 2**30) -> int:
         value, what = self._find(name, default)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from tenure.jobs.enqueue_hooks import (
+    AroundEnqueue,
+    EnqueueHooks,
+    OnEnqueue,
+    Outgoing,
+    OutgoingBatch,
+)
 from tenure.jobs.functions import check_declarable, is_declared_again, make_handler
 from tenure.jobs.job import Attempt, Job, JobPage, JobRequest, JobSnapshot, report_of
 from tenure.jobs.options import Options, Unique
@@ -9,14 +16,19 @@ from tenure.jobs.service import Jobs
 from tenure.jobs.task import AsyncTask, PlainTask, StoredTask, Task, TaskDecorator, make_task
 
 __all__ = [
+    "AroundEnqueue",
     "AsyncTask",
     "Attempt",
+    "EnqueueHooks",
     "Job",
     "JobPage",
     "JobRequest",
     "JobSnapshot",
     "Jobs",
+    "OnEnqueue",
     "Options",
+    "Outgoing",
+    "OutgoingBatch",
     "PlainTask",
     "StoredTask",
     "Task",

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tenure.core.callables import check_function, is_async
+from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.retry_policy import Backoff, RetryOption, parse_retry
+from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name
 from tenure.core.values.signature import Signature
 from tenure.errors import ConfigError
@@ -73,6 +75,7 @@ def make_handler(
     name: str | None,
     retry: RetryOption,
     executor: Executor = "auto",
+    expected: Duration | None = None,
 ) -> Handler:
     """Return what a worker needs to run `fn`; raise ConfigError if it cannot be a task."""
     check_declarable(fn, "@app.task")
@@ -81,6 +84,9 @@ def make_handler(
         msg = "a lambda has no name that stays the same; give name=."
         raise ConfigError(msg)
     _check_executor(executor, fn, name)
+    usual = None
+    if expected is not None:
+        usual = seconds(expected, "expected", minimum=0.001, maximum=TTL_MAX)
     return Handler(
         name=name,
         function=fn,
@@ -88,6 +94,7 @@ def make_handler(
         signature=_signature(fn, name),
         retry=parse_retry(retry, Backoff()),
         executor=executor,
+        expected=usual,
     )
 
 

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.core.jobs.records import Inserted, NewJob
@@ -19,20 +20,35 @@ from tenure.errors import StoreFull, StoreUnavailable
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.stores.contract import Store
 
-__all__ = ["Inserter", "in_slices"]
+__all__ = ["Inserter", "Refusal", "in_slices"]
+
+
+class Refusal(Struct, frozen=True):
+    """Why a full store has refused the last insert, and when, by the boot clock."""
+
+    at: float
+    reason: str
 
 
 class Inserter:
     """Stores the jobs of one open app."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_stored: Callable[[list[NewJob], list[Inserted]], None] | None = None,
+    ) -> None:
+        """`on_stored` is called once with each batch that the store has answered."""
         self._store = store
+        self._on_stored = on_stored
         self._clock = store.clock
         self._batches: Batcher[NewJob, Inserted] = Batcher(self._insert, weigh=_weight)
         # Apart, because the store waits a moment for each key that is held.
         self._held_batches: Batcher[NewJob, Inserted] = Batcher(self._insert, weigh=_weight)
         # Of each key that is held: how many callers wait for it.
         self._held: Counter[str] = Counter()
+        self.refusal: Refusal | None = None
+        """The refusal of the last insert, for health checks; None if the store has taken it."""
 
     async def insert(self, new: NewJob) -> Inserted:
         """Store one job together with others; return the store's answer."""
@@ -77,6 +93,7 @@ class Inserter:
             try:
                 answers = await self._store.jobs.insert(news)
             except StoreFull as error:
+                self.refusal = Refusal(self._clock.boot(), str(error))
                 # It is still full in a second. But its "nothing was stored" is about this try only.
                 if failures:
                     raise _in_doubt() from error
@@ -88,6 +105,9 @@ class Inserter:
                 if not may_insert_again(failures, self._clock.boot() - begun):
                     raise
             else:
+                self.refusal = None
+                if self._on_stored is not None:
+                    self._on_stored(news, answers)
                 return await self._with_first_instants(answers) if failures else answers
 
     async def _with_first_instants(self, answers: list[Inserted]) -> list[Inserted]:

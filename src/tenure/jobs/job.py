@@ -205,7 +205,7 @@ class Job(JobSnapshot, Generic[T]):
         A waiting job never starts. A running one is asked to stop, and ends when its handler does;
         `wait` for it.
         """
-        [answer] = await self._jobs.cancel([self.id], reason)
+        answer = await self._jobs.cancel(self._record, reason)
         if answer is None:
             raise JobNotFound(self.id)
         with suppress(JobNotFound):  # it has ended, and was pruned at once

@@ -1,8 +1,8 @@
-"""What a job of a task is to be, beside its arguments: queue, priority, delay, unique key, tags."""
+"""What a job of a task is to be, beside its arguments: queue, delay, unique key, headers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.jobs.headers import check_headers
 from tenure.core.jobs.records import PRIORITIES
 from tenure.core.jobs.retention import RetentionOption, checked_retention
 from tenure.core.jobs.retry_policy import Backoff, RetryOption, parse_retry
@@ -53,6 +54,7 @@ class Options(Struct, frozen=True, kw_only=True):
     at: int | None = None
     unique: Unique | None = None
     tags: tuple[str, ...] = ()
+    headers: Mapping[str, str] = {}
 
     def changed(
         self,
@@ -66,6 +68,7 @@ class Options(Struct, frozen=True, kw_only=True):
         at: datetime | None = None,
         unique: str | Unique | None = None,
         tags: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Options:
         """Return these options with others in their place. Raises ConfigError for a wrong one."""
         if delay is not None and at is not None:
@@ -78,6 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
             ("retention", checked_retention, retention),
             ("unique", _unique, unique),
             ("tags", _tags, tags),
+            ("headers", check_headers, headers),
         )
         changes = {name: parse(value) for name, parse, value in options if value is not None}
         if not isinstance(retry, UnsetType):  # None is a single try

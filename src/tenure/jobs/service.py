@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -40,9 +47,13 @@ from tenure.errors import (
     UniqueMismatch,
 )
 from tenure.jobs.changes import JobChanges
-from tenure.jobs.inserter import Inserter, in_slices
+from tenure.jobs.enqueue_hooks import EnqueueHooks, OutgoingInThread
+from tenure.jobs.inserter import Inserter, Refusal, in_slices
 from tenure.jobs.job import Job, JobPage, JobRequest, report_of
+from tenure.observe.events import Events
+from tenure.observe.jobs import JobEnqueued
 from tenure.runtime.attempts.handler import Handler
+from tenure.runtime.attempts.job_ends import report_cancelled
 from tenure.runtime.attempts.running_job import Insert, current
 from tenure.runtime.batcher import Batcher
 from tenure.stores.contract import Store, UserTransaction
@@ -51,6 +62,9 @@ from tenure.stores.transaction import run_sync
 __all__ = ["Jobs"]
 
 T = TypeVar("T")
+
+_Stored: TypeAlias = tuple[list[NewJob], list[Inserted], dict[str, JobRecord | None]]
+"""Jobs with their headers, the answers of the store, and the jobs that were there before."""
 
 _REASON_MAX = 1000
 # How many jobs are looked at for one page without the runs of timers: ten calls of 200.
@@ -62,17 +76,30 @@ class Jobs:
     """The jobs of one open app: natural batches of inserts and look-ups."""
 
     def __init__(
-        self, store: Store, handlers: dict[str, Handler], insert: Insert | None = None
+        self,
+        store: Store,
+        handlers: dict[str, Handler],
+        insert: Insert | None = None,
+        hooks: EnqueueHooks | None = None,
+        *,
+        events: Events | None = None,
     ) -> None:
         """`insert` stores jobs instead of the store's own connection."""
+        self._hooks = hooks or EnqueueHooks()
+        self._events = events or Events()
         self._store = store
         self._clock = store.clock
         self._handlers = handlers
         self._insert_elsewhere = insert
         self._ids = JobIds(store.clock)
         self._naming = threading.Lock()  # threads with connections of their own make ids too
-        self._inserter = Inserter(store)
+        self._inserter = Inserter(store, self._report_created)
         self._getting: Batcher[str, JobRecord | None] = Batcher(store.jobs.get)
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the last job was refused; None if the store has taken it."""
+        return self._inserter.refusal
 
     async def enqueue(self, request: JobRequest[T], *, within: object = None) -> Job[T]:
         """Store one job."""
@@ -81,38 +108,68 @@ class Jobs:
             job: Job[T] = jobs[0]
             return job
         new = self._identified(request)
+        if not self._hooks:
+            return await self._enqueue(request, new)
+        async with self._hooks.around([new]) as [new]:
+            return await self._enqueue(request, new)
+
+    async def _enqueue(self, request: JobRequest[T], new: NewJob) -> Job[T]:
         answer = await self._inserter.insert(new)
-        return self._answered(request, new, answer, await self._existing([answer]))
+        existing = {} if answer.outcome == "created" else await self._existing([answer])
+        return self._answered(request, new, answer, existing)
 
     async def enqueue_many(
         self, requests: Iterable[JobRequest[Any]], *, within: object = None, return_exceptions: bool
     ) -> list[Any]:
         """Store many jobs, a slice in each round trip."""
         batch = list(requests)
-        news = [self._identified(request) for request in batch]
-        if within is None and self._insert_elsewhere is not None:
+        async with self._hooks.around([self._identified(request) for request in batch]) as news:
+            answers, existing = await self._inserted(news, within)
+            return self._all_answered(batch, news, answers, existing, return_exceptions)
+
+    async def _inserted(
+        self, news: list[NewJob], within: object
+    ) -> tuple[list[Inserted], dict[str, JobRecord | None]]:
+        """Store jobs; return the answers, and the jobs that were there before."""
+        if within is not None:
+            return await self._enqueue_within(self._store.within(within, "within()"), news)
+        if self._insert_elsewhere is not None:
             answers, records = await self._insert_elsewhere(news)
-            existing = dict.fromkeys(_ids_of_existing(answers)) | {job.id: job for job in records}
-        elif within is None:
-            answers = await self._inserter.insert_many(news)
-            existing = await self._existing(answers)
-        else:
-            own = self._store.within(within, "within()")
-            answers, existing = await self._enqueue_within(own, news)
-        return self._all_answered(batch, news, answers, existing, return_exceptions)
+            missing: dict[str, JobRecord | None] = dict.fromkeys(_ids_of_existing(answers))
+            return answers, missing | {job.id: job for job in records}
+        answers = await self._inserter.insert_many(news)
+        return answers, await self._existing(answers)
 
     def enqueue_many_blocking(
-        self, requests: Iterable[JobRequest[Any]], *, within: object, return_exceptions: bool
+        self,
+        requests: Iterable[JobRequest[Any]],
+        *,
+        within: object,
+        return_exceptions: bool,
+        call: Callable[[Coroutine[Any, Any, _Stored]], _Stored],
     ) -> list[Any]:
-        """Do the same on a synchronous connection, in the calling thread."""
-        own = self._store.within(within, "within()")
-        if not own.blocks:
+        """Do the same for a thread, which runs the hooks.
+
+        With `within`, a synchronous connection, this thread stores the jobs as well. `call` runs a
+        coroutine on the loop of this object.
+        """
+        own = None if within is None else self._store.within(within, "within()")
+        if own is not None and not own.blocks:
             msg = "this connection is asynchronous; give within= a synchronous one here."
             raise ConfigError(msg)
         batch = list(requests)
-        news = [self._identified(request) for request in batch]
-        answers, existing = run_sync(self._enqueue_within(own, news))
-        return self._all_answered(batch, news, answers, existing, return_exceptions)
+        identified = [self._identified(request) for request in batch]
+        with self._hooks.around_in_thread(identified) as outgoing:
+            if own is None:
+                news, answers, existing = call(self._outgoing_inserted(outgoing))
+            else:
+                news = outgoing.stamped()
+                answers, existing = run_sync(self._enqueue_within(own, news))
+            return self._all_answered(batch, news, answers, existing, return_exceptions)
+
+    async def _outgoing_inserted(self, outgoing: OutgoingInThread) -> _Stored:
+        async with outgoing.around() as news:
+            return news, *await self._inserted(news, None)
 
     async def _enqueue_within(
         self, own: UserTransaction, news: list[NewJob]
@@ -121,7 +178,13 @@ class Jobs:
 
         The store's own connection might wait for that transaction, which waits for this.
         """
-        answers = await in_slices(news, own.insert)
+
+        async def insert(slice_: list[NewJob]) -> list[Inserted]:
+            answers = await own.insert(slice_)
+            self._report_created(slice_, answers, is_pending=True)
+            return answers
+
+        answers = await in_slices(news, insert)
         ids = _ids_of_existing(answers)
         return answers, dict(zip(ids, await own.get(ids), strict=True)) if ids else {}
 
@@ -163,6 +226,27 @@ class Jobs:
         answers = await self._inserter.insert_many(news)
         existing = await self._existing(answers)
         return answers, [record for record in existing.values() if record is not None]
+
+    def _report_created(
+        self, news: list[NewJob], answers: list[Inserted], *, is_pending: bool = False
+    ) -> None:
+        """Emit which of these jobs the store has just stored.
+
+        Called with each answer of the store: the caller of `enqueue` may be cancelled by now, and a
+        later slice of the same call may fail.
+        """
+        if self._events.wants_details:
+            for new, answer in zip(news, answers, strict=True):
+                if answer.outcome == "created":
+                    self.report_enqueued(new, is_pending=is_pending)
+
+    def report_enqueued(self, job: NewJob | JobRecord, *, is_pending: bool = False) -> None:
+        """Emit that a job was stored, if there are subscribers."""
+        if self._events.wants_details:
+            event = JobEnqueued(
+                job.task, job.id, job.queue, timer=job.schedule, is_pending=is_pending
+            )
+            self._events.emit(event, job)
 
     async def _existing(self, answers: Iterable[Inserted]) -> dict[str, JobRecord | None]:
         """Return the records of jobs that were there already."""
@@ -240,8 +324,10 @@ class Jobs:
         page = await _find_without_timers(partial(self._store.jobs.find, **filters), limit, cursor)
         return JobPage((Job(self, record) for record in page.jobs), page.cursor)
 
-    async def cancel(self, ids: Sequence[str], reason: str) -> list[Cancelled | None]:
-        return await self._store.jobs.cancel(ids, reason=storable(reason, _REASON_MAX))
+    async def cancel(self, job: JobRecord, reason: str) -> Cancelled | None:
+        answers = await self._store.jobs.cancel([job.id], reason=storable(reason, _REASON_MAX))
+        await report_cancelled(self._store, self._events, [job], answers)
+        return answers[0]
 
     async def requeue(self, id_: str) -> None:
         [answer] = await self._store.jobs.requeue([id_])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -73,6 +73,7 @@ class Task(Generic[P, R]):
         queue: str | None = None,
         unique: str | Unique | None = None,
         tags: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
         retention: RetentionOption | None = None,
         retry: RetryOption | UnsetType = UNSET,
@@ -87,6 +88,8 @@ class Task(Generic[P, R]):
             unique: a key; while a job of this task has it, enqueueing again gives that job. Its end
                 frees the key, unless `Unique(key, keep=...)` keeps it for longer.
             tags: words to find the job by; up to 10.
+            headers: texts by name that travel with the job beside its arguments, such as a request
+                id or a tenant; up to 20, of 4 KiB together.
             timeout: the longest one attempt may take.
             retention: how long the job is kept after it has finished, or a `Retention`; a minute at
                 least.
@@ -99,6 +102,7 @@ class Task(Generic[P, R]):
             queue=queue,
             unique=unique,
             tags=tags,
+            headers=headers,
             timeout=timeout,
             retention=retention,
             retry=retry,
@@ -128,7 +132,7 @@ class Task(Generic[P, R]):
         """
         payload = self._handler.signature.encode_arguments(args, kwargs)
         unique = self._options.unique
-        draft = self._draft(payload, self._unique_key(args, kwargs))
+        draft = self._draft(payload, self._unique_key(args, kwargs), self._options.headers)
         return JobRequest(draft, unique.key if unique is not None else "")
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -144,7 +148,9 @@ class Task(Generic[P, R]):
         """
         return await self._home.enqueue(self.request(*args, **kwargs), within=self._within)
 
-    def _draft(self, payload: bytes, unique: UniqueKey | None) -> JobDraft:
+    def _draft(
+        self, payload: bytes, unique: UniqueKey | None, headers: Mapping[str, str]
+    ) -> JobDraft:
         """Return a job with arguments that are encoded already."""
         settings, options = self._home.settings, self._options
         if len(payload) > settings.payload_limit:
@@ -163,7 +169,8 @@ class Task(Generic[P, R]):
             retention=kept.succeeded,
             retention_failed=kept.failed,
             options=write_options(
-                retry="" if options.retry is None else write_backoff(options.retry)
+                retry="" if options.retry is None else write_backoff(options.retry),
+                headers=headers,
             ),
             unique=unique,
         )
@@ -209,9 +216,9 @@ class StoredTask:
         self._make = task._draft  # noqa: SLF001 - the other half of a task
         self._signature = task._handler.signature  # noqa: SLF001 - as above
 
-    def draft(self, payload: bytes) -> JobDraft:
+    def draft(self, payload: bytes, headers: Mapping[str, str]) -> JobDraft:
         """Return a job with arguments that are bytes already. Raises TooLarge."""
-        return self._make(payload, None)
+        return self._make(payload, None, headers)
 
     def arguments(self, payload: bytes) -> dict[str, Any]:
         """Return arguments by the names of the parameters, none of which may be positional.

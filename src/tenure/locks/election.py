@@ -125,7 +125,10 @@ class Election:
 
     def _log_outage(self, failures: int, error: StoreUnavailable) -> None:
         if failures == 1:
-            log.warning("the election %r waits for its store: %s", self.lock_name, error)
+            about = {"lock": self.lock_name, "outage": "election"}
+            log.warning(
+                "the election %r waits for its store: %s", self.lock_name, error, extra=about
+            )
 
     async def leader(self) -> Leader | None:
         """Return the leader now; None if there is none."""

@@ -18,7 +18,7 @@ from tenure.core.leases import Lease, Meta
 from tenure.core.store_policy import retry_after_error
 from tenure.errors import ConfigError, LeaseLost, StoreError, StoreUnavailable, WouldDeadlock
 from tenure.observe.events import Events
-from tenure.observe.locks import HoldLost
+from tenure.observe.locks import HoldLost, LockAcquired, LockReleased, LockTakenOver
 from tenure.runtime.host import Host
 from tenure.runtime.leases.acquirer import Acquirer, Grip, LeaseRequest
 from tenure.runtime.leases.deadline import DeadlineWatch
@@ -42,6 +42,7 @@ class HoldPolicy(Struct, frozen=True, kw_only=True):
     on_lost: OnLost = "cancel"
     min_hold: float = 0.0
     max_hold: float | None = None
+    expected: float | None = None
 
 
 class Hold:
@@ -54,8 +55,6 @@ class Hold:
     def __init__(self, holds: Holds, grip: Grip, policy: HoldPolicy) -> None:
         self._holds = holds
         self._on_lost = policy.on_lost
-        # Counted from the answer, so that the lease stays at least this long on the store.
-        self._keep_until = holds.clock.boot() + policy.min_hold
         self._pid = os.getpid()
         self._released = False
         self._loop = asyncio.get_running_loop()
@@ -65,8 +64,15 @@ class Hold:
         self._cancelling = 0
         self._cancelled_it = False
         self._kept = KeptLease(
-            grip.lease, grip.sent, holds.clock, _loss_reporter(self), policy.max_hold
+            grip.lease,
+            grip.sent,
+            holds.clock,
+            _loss_reporter(self),
+            max_hold=policy.max_hold,
+            expected=policy.expected,
         )
+        # Counted from the answer, so that the lease stays at least this long on the store.
+        self._keep_until = self._kept.since + policy.min_hold
         # With a virtual clock the keeper is on this loop itself.
         self._watch = None if holds.clock.virtual else DeadlineWatch(self._kept, self._loop)
 
@@ -190,15 +196,30 @@ class Hold:
         self._released = True
         if self._watch is not None:
             self._watch.stop()
-        trusted = self._kept.end()
+        ended = self._holds.clock.boot() if self._kept.end() else None
         self._holds.drop(self._kept)
-        keep = self._keep_until - self._holds.clock.boot() if trusted else 0.0
+        try:
+            return await self._give_back(ended)
+        except asyncio.CancelledError:
+            self._holds.acquirer.in_background(self._give_back(ended, is_repeat=True))
+            raise
+
+    async def _give_back(self, ended: float | None, *, is_repeat: bool = False) -> bool:
+        """Release it on the store; `ended`: when its holder ended it, None if it was lost before.
+
+        `is_repeat`: an earlier try may have released it already.
+        """
+        keep = 0.0 if ended is None else self._keep_until - ended
         if keep > 0:
             await self._let_renewal_land()
-        held = await self._holds.acquirer.release(self._kept.lease, keep)
-        if trusted and not held:
+        held = await self._holds.acquirer.release(self._kept.lease, keep) or is_repeat
+        if ended is None:
+            return False
+        if not held:
             self._kept.was_missing("the store no longer had it when it was released")
-        return trusted and held
+        elif self._holds.events.wants_details:
+            self._holds.events.emit(LockReleased(self.name, self.fence, ended - self._kept.since))
+        return held
 
     async def _let_renewal_land(self) -> None:
         """Wait for a renewal in flight: after a shortened ttl it would give the full one back."""
@@ -338,7 +359,11 @@ class Holds:
         if grip is None:
             return None
         if self.closed:
-            await self.acquirer.release(grip.lease)
+            try:
+                await self.acquirer.release(grip.lease)
+            except asyncio.CancelledError:
+                self.acquirer.in_background(self.acquirer.release(grip.lease))
+                raise
             msg = f"the app was closed while {request.key!r} was being acquired."
             raise StoreError(msg)
         # No await from here on: a cancellation could not find what to give back.
@@ -347,7 +372,15 @@ class Holds:
         while self._forgotten:
             self._unfile(self._forgotten.popleft())
         self._filed.setdefault(request.key, {})[hold._kept] = weakref.ref(current_owner())
+        self._report_grant(grip, request.limit, waited=hold._kept.since - grip.began)
         return hold
+
+    def _report_grant(self, grip: Grip, limit: int, *, waited: float) -> None:
+        name, fence = grip.lease.key, grip.lease.fence
+        if self.events.wants_details:
+            self.events.emit(LockAcquired(name, fence, limit, waited))
+        if grip.took_over:
+            self.events.emit(LockTakenOver(name, fence))
 
     def drop(self, kept: KeptLease) -> None:
         """Stop renewing."""

@@ -257,7 +257,9 @@ def checked_wait(wait: Duration | None) -> float | None:
     return None if wait is None else seconds(wait, "wait")
 
 
-def make_policy(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) -> HoldPolicy:
+def make_policy(
+    on_lost: OnLost, min_hold: Duration, max_hold: Duration | None, expected: Duration | None
+) -> HoldPolicy:
     """Return how a lease is to be held, checked."""
     if not callable(on_lost) and on_lost not in ("cancel", "raise", "ignore"):
         msg = f"on_lost must be 'cancel', 'raise', 'ignore' or a function, not {on_lost!r}."
@@ -270,4 +272,5 @@ def make_policy(on_lost: OnLost, min_hold: Duration, max_hold: Duration | None) 
     if most is not None and most < least:
         msg = f"max_hold ({most:g} s) must not be shorter than min_hold ({least:g} s)."
         raise ConfigError(msg)
-    return HoldPolicy(on_lost=on_lost, min_hold=least, max_hold=most)
+    usual = None if expected is None else seconds(expected, "expected", minimum=0.001)
+    return HoldPolicy(on_lost=on_lost, min_hold=least, max_hold=most, expected=usual)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tenure.core.safe_text import indented, safe
 
-__all__ = ["BaseEvent", "first_of"]
+__all__ = ["BaseEvent", "Detail", "first_of"]
 
 # Texts of several lines, printed below the event. All other values stay in its line.
 _LONG = ("trace", "stack")
@@ -42,9 +42,22 @@ class BaseEvent(Struct, frozen=True):
         """The `extra` of its log record: what a formatter or a filter can read."""
         return {
             part: getattr(self, part)
-            for part in ("job", "task", "attempt", "replica", "timer")
+            for part in ("job", "task", "queue", "attempt", "replica", "timer")
             if part in self.__struct_fields__
         }
+
+
+class Detail:
+    """Marks events of normal work, which happen all the time.
+
+    They are made only for a subscriber or a log at level DEBUG: see `Events.wants_details`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def level(self) -> int:
+        return logging.DEBUG
 
 
 def _shown(part: str, value: object) -> str:

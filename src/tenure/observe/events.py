@@ -13,14 +13,19 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.observe.jobs import (
-    AttemptFailed,
     AttemptLost,
     HandlerStuck,
-    JobLost,
+    JobCancelled,
+    JobEnqueued,
+    JobFailed,
+    JobHandedBack,
+    JobRetried,
     JobRunsLong,
     JobsRecovered,
+    JobStarted,
+    JobSucceeded,
     ResultNotStored,
     SlotsKept,
     TaskUnknown,
@@ -28,29 +33,71 @@ from tenure.observe.jobs import (
 from tenure.observe.locks import (
     HoldLost,
     LimitsDiffer,
+    LockAcquired,
+    LockHeldLong,
+    LockRefused,
+    LockReleased,
+    LockTakenOver,
+    LockTimedOut,
     RanUnlocked,
     RenewalFailing,
     RenewalRestored,
 )
 from tenure.observe.log_records import Raised, fields_of, write
-from tenure.observe.replica import InterpreterBlocked, LoopBlocked, ReplicaLost
-from tenure.observe.store import DataLost, StoreFailing, StoreRestored
-from tenure.observe.timers import TickSkipped, TicksMissed, TickUnlocked, TimerAhead, TimersFull
+from tenure.observe.replica import (
+    ClockJumped,
+    InterpreterBlocked,
+    LoopBlocked,
+    QueueDelayed,
+    ReplicaExpired,
+    ReplicaJoined,
+    ReplicaLeft,
+    ReplicaLost,
+)
+from tenure.observe.store import DataLost, StoreCalled, StoreFailing, StoreRestored
+from tenure.observe.timers import (
+    TickRan,
+    TickSkipped,
+    TicksMissed,
+    TickUnlocked,
+    TimerAhead,
+    TimerRunsLong,
+    TimersFull,
+)
 
 __all__ = ["Event", "Events"]
 
 log = logging.getLogger("tenure")
 
 Event: TypeAlias = (
-    HoldLost
+    JobCancelled
+    | JobEnqueued
+    | JobFailed
+    | JobHandedBack
+    | JobRetried
+    | JobStarted
+    | JobSucceeded
+    | LockAcquired
+    | LockHeldLong
+    | LockRefused
+    | LockReleased
+    | LockTakenOver
+    | LockTimedOut
+    | TickRan
+    | TimerRunsLong
+    | ReplicaJoined
+    | ReplicaLeft
+    | ReplicaExpired
+    | ClockJumped
+    | QueueDelayed
+    | StoreCalled
+    | HoldLost
     | LimitsDiffer
     | RanUnlocked
     | RenewalFailing
     | RenewalRestored
     | JobsRecovered
-    | JobLost
     | AttemptLost
-    | AttemptFailed
     | ResultNotStored
     | TaskUnknown
     | JobRunsLong
@@ -85,8 +132,24 @@ class Events:
     def subscribe(self, subscriber: Callable[[Event], None]) -> None:
         self._subscribers.append(subscriber)
 
+    @property
+    def wants_details(self) -> bool:
+        """Whether anybody wants events of normal work: a subscriber, or the log at level DEBUG.
+
+        Check it before you make a `Detail`. Without it, events would cost every job a little.
+        """
+        if self._subscribers or log.isEnabledFor(logging.DEBUG):
+            return True
+        return self._origin is not None and self._origin.has_subscribers
+
+    @property
+    def has_subscribers(self) -> bool:
+        return bool(self._subscribers) or (
+            self._origin is not None and self._origin.has_subscribers
+        )
+
     def emit(
-        self, event: Event, job: JobRecord | None = None, raised: Raised | None = None
+        self, event: Event, job: JobRecord | NewJob | None = None, raised: Raised | None = None
     ) -> None:
         """Log an event, with the fields of its job, and call the subscribers."""
         text = event if raised is None else event.line

@@ -1,18 +1,26 @@
-"""Events of jobs and their attempts: lost, recovered, failed, stuck, or running for long."""
+"""Events of jobs and their attempts, from the enqueue to the end."""
 
 from __future__ import annotations
 
 import logging
+from typing import ClassVar, Literal, TypeAlias
 
+from tenure.core.durations import duration
 from tenure.core.safe_text import safe
-from tenure.observe.base import BaseEvent, first_of
+from tenure.observe.base import BaseEvent, Detail, first_of
 
 __all__ = [
-    "AttemptFailed",
     "AttemptLost",
     "HandlerStuck",
-    "JobLost",
+    "JobCancelled",
+    "JobEnqueued",
+    "JobFailed",
+    "JobFailure",
+    "JobHandedBack",
+    "JobRetried",
     "JobRunsLong",
+    "JobStarted",
+    "JobSucceeded",
     "JobsRecovered",
     "ResultNotStored",
     "SlotsKept",
@@ -20,11 +28,137 @@ __all__ = [
 ]
 
 
+class JobEvent(BaseEvent, frozen=True):
+    """What all events about one job have in common."""
+
+    task: str
+    job: str
+    queue: str
+    attempt: int = 0
+    """Which run of the job it is; 0 before the first one."""
+
+
+class JobDetail(Detail, JobEvent, frozen=True):
+    """A step of a job's normal life, in one line of the log."""
+
+    step: ClassVar[str]
+
+    @property
+    def line(self) -> str:
+        own = {
+            part: getattr(self, part)
+            for part in self.__struct_fields__
+            if part not in JobEvent.__struct_fields__
+        }
+        more = "".join(f", {part} {safe(str(value))}" for part, value in own.items() if value)
+        run = f", attempt {self.attempt}" if self.attempt else ""
+        return f"job {safe(self.job)} of task {safe(self.task)!r}: {self.step}{run}{more}"
+
+
+class JobEnqueued(JobDetail, frozen=True):
+    """A job was stored. Not sent for a repeat that found the job of an earlier call."""
+
+    step: ClassVar[str] = "enqueued"
+
+    timer: str = ""
+    """The schedule whose tick enqueued it, or the timer or schedule that was triggered."""
+    is_pending: bool = False
+    """Whether it is stored in an open transaction of the caller, which may still roll back."""
+
+
+class JobStarted(JobDetail, frozen=True):
+    """A worker starts an attempt of a job that it has claimed."""
+
+    step: ClassVar[str] = "started"
+
+    waited: float = 0.0
+    """Seconds from when the job was due until the claim, by the store's clock."""
+
+
+class JobSucceeded(JobDetail, frozen=True):
+    """The store has taken the success of a job."""
+
+    step: ClassVar[str] = "succeeded"
+
+    seconds: float = 0.0
+    """How long the attempt ran."""
+
+
+class JobCancelled(JobDetail, frozen=True):
+    """A job was cancelled: before it ran, or its running attempt has stopped."""
+
+    step: ClassVar[str] = "cancelled"
+
+
+class JobHandedBack(JobDetail, frozen=True):
+    """A worker gave a job back, uncounted, so that another one runs it."""
+
+    step: ClassVar[str] = "handed back"
+
+    reason: str = ""
+
+
+class JobRetried(JobEvent, frozen=True):
+    """A handler raised or took too long. The job is tried again in `retry_in` seconds.
+
+    Also for a run of a timer that calls its function again within one attempt (`retry=`).
+    """
+
+    error: str = ""
+    retry_in: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def level(self) -> int:
+        return logging.INFO
+
+
+JobFailure: TypeAlias = Literal["error", "timeout", "rejected", "arguments", "lost", "interrupted"]
+"""Why a job failed for good: its handler raised, took too long or rejected it; its arguments could
+not be read; it was lost with its worker too often; or it was stopped and may run only once."""
+
+
+class JobFailed(JobEvent, frozen=True):
+    """A job has failed for good, in whichever way. Nothing runs it again by itself."""
+
+    cause: JobFailure = "error"
+    error: str = ""
+    trace: str = ""
+    losses: int = 0
+    """How often it was lost with its worker."""
+    replica: str = ""
+    """The worker of its last attempt."""
+    seconds: float = 0.0
+    """How long the last attempt ran; 0 if it was lost."""
+
+    @property
+    def level(self) -> int:
+        return logging.ERROR
+
+    @property
+    def line(self) -> str:
+        why = f"{safe(self.error)}, in attempt {self.attempt}"
+        if self.cause == "lost":
+            why = self._loss
+        if self.task.startswith("@"):
+            run = f"run {safe(self.job)} of timer {safe(self.task[1:])!r} failed for good"
+            return f"{run}: {why}; later ticks are not affected"
+        return f"job {safe(self.job)} of task {safe(self.task)!r} failed for good: {why}"
+
+    @property
+    def _loss(self) -> str:
+        times = "once" if self.losses == 1 else f"{self.losses} times"
+        worker = safe(self.replica[:8])
+        return f"it was lost with its worker {times}, last with {worker} in attempt {self.attempt}"
+
+
 class JobsRecovered(BaseEvent, frozen=True):
     """Jobs were taken from replicas that are gone, or that let them run past their deadline."""
 
     by: str
+    """The host and process that did it, such as "web-1:4711"."""
     replicas: tuple[str, ...]
+    """The workers from which they were taken."""
     waiting: tuple[str, ...]
     """Jobs that run again."""
     failed: tuple[str, ...] = ()
@@ -32,10 +166,6 @@ class JobsRecovered(BaseEvent, frozen=True):
     cancelled: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Jobs whose records were damaged, and are set aside."""
-
-    @property
-    def fields(self) -> dict[str, object]:
-        return {"replica": self.by}
 
     def __str__(self) -> str:
         ids_by_end = {
@@ -46,34 +176,7 @@ class JobsRecovered(BaseEvent, frozen=True):
         }
         ends = (f"{len(ids)} {end} ({first_of(ids)})" for end, ids in ids_by_end.items() if ids)
         lost = first_of(tuple(replica[:8] for replica in self.replicas))
-        by = safe(self.by if " " in self.by else self.by[:8])
-        return f"jobs of lost workers {lost}: {'; '.join(ends)}; recovered by {by}"
-
-
-class JobLost(BaseEvent, frozen=True):
-    """A job has failed for good: it was lost with its worker too often, or may run only once."""
-
-    task: str
-    job: str
-    attempt: int
-    losses: int
-    replica: str
-    """The worker of its last loss."""
-
-    @property
-    def level(self) -> int:
-        return logging.ERROR
-
-    def __str__(self) -> str:
-        times = "once" if self.losses == 1 else f"{self.losses} times"
-        lost = (
-            f"it was lost with its worker {times}, last with {safe(self.replica[:8])} in attempt "
-            f"{self.attempt}"
-        )
-        if self.task.startswith("@"):
-            run = f"run {safe(self.job)} of timer {safe(self.task[1:])!r} failed for good"
-            return f"{run}: {lost}; later ticks are not affected"
-        return f"job {safe(self.job)} of task {safe(self.task)!r} failed for good: {lost}"
+        return f"jobs of lost workers {lost}: {'; '.join(ends)}; recovered by {safe(self.by)}"
 
 
 class AttemptLost(BaseEvent, frozen=True):
@@ -84,24 +187,6 @@ class AttemptLost(BaseEvent, frozen=True):
     outcome: str
     reason: str = ""
     """"unreadable": it was not taken over, but its record was damaged and set aside."""
-
-
-class AttemptFailed(BaseEvent, frozen=True):
-    """A handler raised, or took too long: the job is tried again or, without `retry_in`, failed."""
-
-    task: str
-    job: str
-    attempt: int
-    error: str
-    retry_in: float | None = None
-    trace: str = ""
-    """Only of the last attempt."""
-
-    @property
-    def level(self) -> int:
-        if self.retry_in is None:
-            return logging.ERROR  # the job has failed for good
-        return logging.INFO
 
 
 class ResultNotStored(BaseEvent, frozen=True):
@@ -128,17 +213,29 @@ class TaskUnknown(BaseEvent, frozen=True):
 
 
 class JobRunsLong(BaseEvent, frozen=True):
-    """A job without a time-out runs for longer than `long_job`. Emitted once per attempt."""
+    """A job runs for more than 1.5 times of its task's `expected`, or longer than `long_job`.
+
+    `long_job` is about jobs without a time-out whose tasks have no `expected`. Once per attempt.
+    """
 
     task: str
     job: str
     seconds: float
+    queue: str = ""
+    attempt: int = 0
+    expected: float | None = None
+    """The `expected` of its task; None: it has none, and the job exceeds `long_job`."""
 
     def __str__(self) -> str:
+        ran = f"job {safe(self.job)} of task {safe(self.task)!r} has run for {self.seconds:.0f} s"
+        if self.expected is not None:
+            return (
+                f"{ran}; expected is {duration(self.expected)}. Find out what it waits for, or "
+                "raise expected."
+            )
         return (
-            f"job {safe(self.job)} of task {safe(self.task)!r} has run for {self.seconds:.0f} s, "
-            "and it has no time-out. Give its task a timeout if that is too long; else raise "
-            "long_job."
+            f"{ran}, and it has no time-out. Give its task a timeout if that is too long; else "
+            "raise long_job."
         )
 
 

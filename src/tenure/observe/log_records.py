@@ -1,7 +1,8 @@
 """Records for the logger `tenure`: text, fields, and tracebacks that are safe to show.
 
-Every record about a job has the fields `job task queue attempt replica`, one about a lock `lock`
-and `fence`. A formatter or a filter of the program finds them as attributes of the record.
+Every record about a job has the fields `job task queue attempt replica`, and `request_id` if the
+job has the header `x-request-id`. One about a lock has `lock` and `fence`. A formatter or a filter
+of the program finds them as attributes of the record.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.options import read_options
+from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.jobs.run_numbers import runs_of
-from tenure.core.safe_text import indented
+from tenure.core.safe_text import indented, safe
 
 __all__ = ["Raised", "fields_of", "write"]
 
@@ -31,17 +33,21 @@ class Raised(NamedTuple):
     """The traceback as text without secrets, or the error in one line."""
 
 
-def fields_of(job: JobRecord | None) -> dict[str, object]:
+def fields_of(job: JobRecord | NewJob | None) -> dict[str, object]:
     """Return the `extra` of a record about a job. No name is an attribute of LogRecord."""
     if job is None:
         return {}
-    return {
+    fields: dict[str, object] = {
         "job": job.id,
         "task": job.task,
         "queue": job.queue,
-        "attempt": runs_of(job),
-        "replica": job.replica,
+        "attempt": 0,
     }
+    if isinstance(job, JobRecord):
+        fields |= {"attempt": runs_of(job), "replica": job.replica}
+    if request_id := read_options(job.options).headers.get("x-request-id"):
+        fields["request_id"] = safe(request_id)  # a client may have chosen it
+    return fields
 
 
 def write(

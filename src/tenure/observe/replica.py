@@ -2,9 +2,81 @@
 
 from __future__ import annotations
 
-from tenure.observe.base import BaseEvent, first_of
+import logging
 
-__all__ = ["InterpreterBlocked", "LoopBlocked", "ReplicaLost"]
+from tenure.core.durations import duration
+from tenure.core.safe_text import safe
+from tenure.observe.base import BaseEvent, Detail, first_of
+
+__all__ = [
+    "ClockJumped",
+    "InterpreterBlocked",
+    "LoopBlocked",
+    "QueueDelayed",
+    "ReplicaExpired",
+    "ReplicaJoined",
+    "ReplicaLeft",
+    "ReplicaLost",
+]
+
+
+class ReplicaJoined(Detail, BaseEvent, frozen=True):
+    """A worker of this process has joined: it takes jobs from now on."""
+
+    replica: str
+    queues: tuple[str, ...] = ()
+
+
+class ReplicaLeft(Detail, BaseEvent, frozen=True):
+    """A worker of this process has left, and has handed back what it had not finished."""
+
+    replica: str
+
+
+class ReplicaExpired(BaseEvent, frozen=True):
+    """This process has found the worker of another process dead, with or without jobs.
+
+    Its heartbeats have stopped, or its supervisor has seen its process end. Once per worker: of all
+    processes that look, the first one reports it.
+    """
+
+    replica: str
+    by: str
+    """The host and process that found it, such as "web-1:4711"."""
+
+    @property
+    def level(self) -> int:
+        return logging.INFO
+
+
+class ClockJumped(BaseEvent, frozen=True):
+    """The store's clock was set: it moved by more, or less, than the time that has passed here.
+
+    Once per jump of a second or more and process with a worker, by the instants in the answers to
+    heartbeats. Not on SQLite, whose workers are judged by a clock that nobody sets.
+    """
+
+    seconds: float
+    """How far it jumped ahead; negative: back. Precise to the duration of a call."""
+
+
+class QueueDelayed(BaseEvent, frozen=True):
+    """The oldest due job of a queue waits for longer than `queue_expected`. Not if it is paused.
+
+    Once when it becomes late, by the one worker that looks at the queues. Another worker that
+    follows this one reports a queue that is late then once more.
+    """
+
+    queue: str
+    age: float
+    expected: float
+
+    def __str__(self) -> str:
+        return (
+            f"the oldest due job of queue {safe(self.queue)!r} waits for {duration(self.age)}; "
+            f"expected is {duration(self.expected)}. Start workers for this queue, or raise "
+            "queue_expected."
+        )
 
 
 class ReplicaLost(BaseEvent, frozen=True):

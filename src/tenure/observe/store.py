@@ -5,20 +5,41 @@ from __future__ import annotations
 import logging
 
 from tenure.core.safe_text import safe
-from tenure.observe.base import BaseEvent, first_of
+from tenure.observe.base import BaseEvent, Detail, first_of
 
-__all__ = ["DataLost", "StoreFailing", "StoreRestored"]
+__all__ = [
+    "DataLost",
+    "StoreCalled",
+    "StoreFailing",
+    "StoreRestored",
+]
+
+
+class StoreCalled(Detail, BaseEvent, frozen=True):
+    """One call of the store was answered, or failed.
+
+    Only reported if the app had a subscriber when it was opened.
+    """
+
+    call: str
+    """The method of the store contract, such as "claim"."""
+    seconds: float
+    error: str = ""
+    """The class of the error; empty if the call was answered."""
 
 
 class StoreFailing(BaseEvent, frozen=True):
-    """A worker cannot reach the store; it keeps trying. Once per outage."""
+    """A worker cannot reach the store; it keeps trying. Once per outage and kind of call.
+
+    A process that only holds locks has no such calls: it emits `RenewalFailing`.
+    """
 
     call: str
     error: str
 
 
 class StoreRestored(BaseEvent, frozen=True):
-    """The store answers a worker again."""
+    """The store answers a worker again: once for each `StoreFailing`, unless the worker stops."""
 
     call: str
     failures: int

@@ -8,9 +8,50 @@ from tenure.core.durations import duration
 from tenure.core.jobs.view import as_datetime
 from tenure.core.safe_text import safe
 from tenure.core.schedules.steps import TICKS_COUNTED
-from tenure.observe.base import BaseEvent, first_of
+from tenure.observe.base import BaseEvent, Detail, first_of
 
-__all__ = ["TickSkipped", "TickUnlocked", "TicksMissed", "TimerAhead", "TimersFull"]
+__all__ = [
+    "TickRan",
+    "TickSkipped",
+    "TickUnlocked",
+    "TicksMissed",
+    "TimerAhead",
+    "TimerRunsLong",
+    "TimersFull",
+]
+
+
+class TickRan(Detail, BaseEvent, frozen=True):
+    """A tick was decided to run: its run or its job is stored, and this process has won it."""
+
+    timer: str
+    nominal: int
+    """The nominal instant of the tick, in microseconds."""
+    job: str = ""
+    """The id of its run, or of the job that the schedule has enqueued."""
+    lateness: float = 0.0
+    """Seconds from the instant at which it was due to the decision, by the store's clock.
+
+    It is due at its nominal instant, or later: by its spread, or after a blackout that defers it.
+    """
+
+
+class TimerRunsLong(BaseEvent, frozen=True):
+    """A run of a timer takes more than 1.5 times of what was expected. Once per run."""
+
+    timer: str
+    job: str
+    """Empty in a run without the store."""
+    seconds: float
+    expected: float
+    """The `expected` of the timer, by default its `timeout`."""
+
+    def __str__(self) -> str:
+        run = f"run {safe(self.job)}" if self.job else "a run without the store"
+        return (
+            f"{run} of timer {safe(self.timer)!r} has taken {duration(self.seconds)}; expected is "
+            f"{duration(self.expected)}. Find out what it waits for, or raise expected."
+        )
 
 
 class TickSkipped(BaseEvent, frozen=True):
@@ -18,6 +59,9 @@ class TickSkipped(BaseEvent, frozen=True):
 
     timer: str
     reason: str
+    """"overlap", "limit", "per_replica", "blackout" or "paused"."""
+    limit: int | None = None
+    """How many unfinished runs its `limit` or `per_replica` allows, if that is the reason."""
 
     @property
     def level(self) -> int:
@@ -47,6 +91,7 @@ class TicksMissed(BaseEvent, frozen=True):
     ticks: int
     """How many ticks; counted up to 1,000."""
     reason: str
+    """"late": so far the only one."""
 
     @property
     def line(self) -> str:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from tenure.core.health import Heartbeat
+from tenure.runtime.clock_watch import ClockWatch
 from tenure.runtime.data_loss import DataLossDetector
 from tenure.stores.contract import Store
 
-__all__ = ["Host", "HostedTask"]
+__all__ = ["Host", "HostedTask", "Pulse"]
 
 T = TypeVar("T")
 
@@ -61,18 +64,30 @@ class HostedTask:
             self.done = True
 
 
+class Pulse:
+    """When the heartbeats of a worker succeed. Written on the host's loop, read elsewhere."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.last: float | None = None
+        """When the store has last confirmed one; None before it has joined."""
+
+
 class Host:
     """Runs work beside an app, with a store of its own. Creates nothing before `start`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store.clone()
         self.data = DataLossDetector()
+        self.clock_watch = ClockWatch()
         self._virtual = store.clock.virtual
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._hosted: list[HostedTask] = []
         self._open = False
         self._opening: asyncio.Lock | None = None
+        self._pulses: list[Pulse] = []
+        self._unanswered: list[float] = []  # when the thread was asked; the oldest question only
 
     async def open_store(self) -> Store:
         """Connect at the first use, so that short holds need no second connection.
@@ -110,6 +125,57 @@ class Host:
     async def stop(self, hosted: HostedTask) -> None:
         """Stop a task that `start` returned, and wait for its end."""
         await self._on_host(hosted.end())
+
+    # Health.
+
+    def add_pulse(self) -> Pulse:
+        """Note that a worker runs here; it says when its heartbeats succeed."""
+        pulse = Pulse(self.store.clock.boot())
+        self._pulses.append(pulse)
+        return pulse
+
+    def remove_pulse(self, pulse: Pulse) -> None:
+        """Forget a worker that has stopped; harmless if it was forgotten before."""
+        with suppress(ValueError):
+            self._pulses.remove(pulse)
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """Return how the workers of this process are: one entry for each."""
+        now = self.store.clock.boot()
+        return [
+            Heartbeat(now - pulse.since, None if (last := pulse.last) is None else now - last)
+            for pulse in list(self._pulses)
+        ]
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether its thread was needed so far."""
+        return self._loop is not None
+
+    async def silence(self, patience: float) -> float:
+        """Return for how many seconds the thread has not answered; 0 if it answers now.
+
+        It gets `patience` seconds for that. Does not call the store. The time counts from the first
+        question that was not answered, so it must be asked several times to learn of a long one.
+        """
+        loop = self._loop
+        if loop is None:
+            return 0.0
+        clock, here, answered = self.store.clock, asyncio.get_running_loop(), asyncio.Event()
+
+        def answer() -> None:
+            self._unanswered.clear()
+            with suppress(RuntimeError):  # the loop that has asked is closed
+                here.call_soon_threadsafe(answered.set)
+
+        if not self._unanswered:
+            self._unanswered.append(clock.boot())
+        try:
+            loop.call_soon_threadsafe(answer)
+        except RuntimeError:  # the thread has died
+            return math.inf
+        await clock.wait(answered, patience)
+        return max((clock.boot() - since for since in self._unanswered), default=0.0)
 
     async def close(self, *, is_loop_closed: bool = False) -> None:
         """Stop everything and disconnect.

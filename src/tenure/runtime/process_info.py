@@ -10,12 +10,18 @@ from pathlib import Path
 
 from tenure.core.leases import Meta, storable
 
-__all__ = ["about_this_process", "memory_of", "signal_name"]
+__all__ = ["about_this_process", "memory_of", "process_name", "signal_name"]
 
 
 def about_this_process() -> Meta:
     """Return the host name and process id, for operators who look for this process."""
     return {"host": storable(socket.gethostname(), 200), "pid": str(os.getpid())}
+
+
+def process_name() -> str:
+    """Return host and process id in one text, such as "web-1:4711"."""
+    about = about_this_process()
+    return f"{about['host']}:{about['pid']}"
 
 
 def memory_of(pid: int) -> int:

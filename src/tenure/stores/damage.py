@@ -81,7 +81,13 @@ class Damage:
             self._namespace,
             safe(reason),
             _advice(kind, name),
+            extra=_fields(kind, name),
         )
+
+
+def _fields(kind: Kind, name: str) -> dict[str, str]:
+    """Return the `extra` of the log record: the field that names a record of this kind."""
+    return {kind: safe(name)} if kind in ("job", "lock", "replica", "queue", "timer") else {}
 
 
 def _advice(kind: Kind, name: str) -> str:

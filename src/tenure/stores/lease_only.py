@@ -13,7 +13,7 @@ from typing import Any, cast
 from tenure.errors import ConfigError
 from tenure.stores.contract import LeaseStore, Store
 
-__all__ = ["as_full_store", "check_keeps_jobs"]
+__all__ = ["as_full_store", "check_keeps_jobs", "keeps_jobs"]
 
 
 def as_full_store(store: LeaseStore) -> Store:
@@ -24,8 +24,13 @@ def as_full_store(store: LeaseStore) -> Store:
 
 def check_keeps_jobs(store: Store) -> None:
     """Raise ConfigError for a store that keeps only leases: a worker would never find a job."""
-    if isinstance(cast("object", store), _LeaseOnly):
+    if not keeps_jobs(store):
         raise _missing(store, "jobs")
+
+
+def keeps_jobs(store: Store) -> bool:
+    """Return whether a store has jobs and schedules, and not only leases."""
+    return not isinstance(cast("object", store), _LeaseOnly)
 
 
 class _LeaseOnly:

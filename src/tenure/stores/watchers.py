@@ -3,6 +3,22 @@
 Every store object has one `Watchers`. Its listener calls `wake` for each notification, and the
 runtime waits inside `watch`. A wake-up is only a hint: a waiter that misses one looks again about
 a second later, so a wake-up may be sent twice or too early, and none has to arrive.
+
+A store without push keeps the newest wake-ups beside its data, each with a number, and polls them
+while there are watchers. Its own calls ring in the same way, as `wake` reaches one store object:
+
+    @asynccontextmanager
+    async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
+        async with self._watchers.watch(*topics) as watch:
+            if self._poller is None or self._poller.done():
+                self._poller = asyncio.create_task(self._poll(await self._newest_number()))
+            yield watch
+
+    async def _poll(self, number: int) -> None:
+        while self._watchers.topics:
+            await self.clock.sleep(0.05)
+            for number, holder in await self._wake_ups_after(number):
+                self._watchers.wake(("lease", holder))
 """
 
 from __future__ import annotations
@@ -99,4 +115,8 @@ class Watchers:
         """Log, once for a store object, that notifications do not arrive for now."""
         if not self._has_warned:
             self._has_warned = True
-            log.warning("No wake-ups for now, so waiters poll about once a second: %s", error)
+            log.warning(
+                "No wake-ups for now, so waiters poll about once a second: %s",
+                error,
+                extra={"outage": "wake-ups"},
+            )

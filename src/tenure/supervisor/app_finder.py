@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import sys
 import traceback
@@ -15,8 +14,9 @@ import tenure
 from tenure.app import Tenure
 from tenure.errors import ConfigError
 from tenure.jobs import Task
+from tenure.supervisor.log_setup import logged_exit, write_traceback
 
-__all__ = ["find_app", "load_app", "set_up_logging"]
+__all__ = ["find_app", "load_app"]
 
 
 def load_app(text: str) -> Tenure:
@@ -74,6 +74,8 @@ def _imported(name: str) -> ModuleType:
         # Its message says what to change, so a line of the user's own is all that is missing.
         msg = f"{_place_of(error, name)}: {error}"
         raise ConfigError(msg) from None
+    except SystemExit as leaving:
+        raise logged_exit(leaving) from None
     except Exception as error:  # noqa: BLE001 - whatever a user's module does
         _tell_failed_import(name, error)
 
@@ -91,7 +93,7 @@ def _tell_failed_import(name: str, error: Exception) -> NoReturn:
     trace = error.__traceback__
     while trace is not None and _is_of_importing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    sys.stderr.write("".join(traceback.format_exception(error.with_traceback(trace))))
+    write_traceback("".join(traceback.format_exception(error.with_traceback(trace))))
     msg = f"module {name!r} cannot be imported: {type(error).__name__}: {str(error).rstrip('.')}."
     raise ConfigError(msg) from None
 
@@ -115,12 +117,3 @@ def _apps_of(module: ModuleType) -> str:
     if not apps:
         return f"There is no Tenure in {module.__name__}."
     return f"Did you mean {' or '.join(f'{module.__name__}:{name}' for name in apps)}?"
-
-
-def set_up_logging(level: str | None) -> None:
-    """Log to stderr, unless the app's module has set logging up itself."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
-    )
-    if level is not None:
-        logging.getLogger().setLevel(level.upper())

@@ -12,6 +12,7 @@ from tenure.core.jobs.replicas import Beat
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
+from tenure.runtime.clock_watch import ClockWatch
 from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
@@ -49,7 +50,7 @@ class Heartbeats:
         self._clock = store.clock
         self._ttl = settings.replica_ttl
         self._retrier = Retrier(self._clock, events)
-        self._janitor = Janitor(store, settings, events)
+        self._janitor = Janitor(store, settings, events, ClockWatch())
         self._counts = CountInterval()
         self._children = children
         self._second_replicas = second_replicas
@@ -71,6 +72,9 @@ class Heartbeats:
                 except Exception:
                     log.exception("the beats of a supervisor failed; they go on")
                     await self._clock.sleep(_AFTER_A_SURPRISE)
+        except asyncio.CancelledError:
+            await self._janitor.leave()
+            raise
         finally:
             self._janitor.close()
 

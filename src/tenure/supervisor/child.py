@@ -75,6 +75,8 @@ class Child:
         self._writer = writer
         self.board = board
         self.started = started
+        self.number = 0
+        """The number of its metrics files."""
         self.replica: str | None = None
         self.second_replica: str | None = None
         """A second replica, as which it claims jobs for a process of their own."""
@@ -122,6 +124,11 @@ class Child:
             os.close(file)
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer, board, now)
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The `extra` of a log record about this process."""
+        return {} if self.replica is None else {"replica": self.replica}
 
     @property
     def pid(self) -> int:

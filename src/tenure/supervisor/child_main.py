@@ -20,8 +20,9 @@ from tenure.app.workers import Workers
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.scoreboard import Scoreboard
-from tenure.supervisor.app_finder import load_app, set_up_logging
+from tenure.supervisor.app_finder import load_app
 from tenure.supervisor.child import HELD_SIGNALS, show_stacks_at_signal
+from tenure.supervisor.log_setup import set_up_logging
 from tenure.supervisor.spec import ChildSpec, decode_spec
 
 log = logging.getLogger("tenure")
@@ -39,9 +40,11 @@ def main() -> None:
         faulthandler.enable()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
     keep_quiet()
+    if spec.log_form is not None:  # what is wrong with the app is to be logged in this form
+        set_up_logging(spec.log_form, spec.log_level)
     try:
-        app = load_app(spec.app)
-        set_up_logging(spec.log_level)
+        app = _load(spec)
+        set_up_logging(spec.log_form, spec.log_level)
         asyncio.run(work(app, spec))
     except StoreUnavailable as error:
         log.warning("the store is down again, so this process ends: %s", error)
@@ -52,6 +55,18 @@ def main() -> None:
     except Exception:
         log.exception("the worker has ended with an error")  # in one piece, beside its siblings
         sys.exit(1)
+
+
+def _load(spec: ChildSpec) -> Tenure:
+    """Import the app; with --metrics, after what its modules count has got a place."""
+    if spec.metrics is None:
+        return load_app(spec.app)
+    from tenure.prometheus import instrument, processes  # noqa: PLC0415 - an extra package
+
+    processes.write_metrics_to(spec.metrics.folder, spec.metrics.number)
+    app = load_app(spec.app)
+    instrument(app)
+    return app
 
 
 async def work(app: Tenure, spec: ChildSpec) -> None:

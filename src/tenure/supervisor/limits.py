@@ -86,6 +86,7 @@ class Limits:
                 "no thread of worker process %s has run for %.0f s; its stacks follow",
                 child.pid,
                 now - child.board.ticked,
+                extra=child.log_fields,
             )
             child.dump_stacks()
         child.are_stacks_shown = silent
@@ -110,7 +111,7 @@ def _blamed(child: Child, job: str) -> str:
 def _retire(child: Child, why: str) -> None:
     """Let a child finish what it runs, while another one takes its seat."""
     if not child.is_retiring:
-        log.info("worker process %s is replaced: %s", child.pid, why)
+        log.info("worker process %s is replaced: %s", child.pid, why, extra=child.log_fields)
         child.is_retiring = True
         child.order(Retire())
         child.vacated.set()

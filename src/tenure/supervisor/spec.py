@@ -9,8 +9,17 @@ from msgspec import Struct
 
 from tenure.runtime.attempts.lent_slots import LENT_MAX
 from tenure.runtime.supervised.messages import HandOver
+from tenure.supervisor.log_setup import LogForm
 
-__all__ = ["ChildSpec", "decode_spec", "encode_spec"]
+__all__ = ["ChildSpec", "MetricsFiles", "decode_spec", "encode_spec"]
+
+
+class MetricsFiles(Struct, frozen=True):
+    """Where a child writes its metrics."""
+
+    folder: str
+    number: int = 0
+    """The number of its files. No two processes that run at a time have the same."""
 
 
 class ChildSpec(Struct, frozen=True, kw_only=True):
@@ -22,10 +31,12 @@ class ChildSpec(Struct, frozen=True, kw_only=True):
     timers: bool | Literal["only"] = True
     timer_concurrency: int = 20
     grace: float
+    log_form: LogForm | None = None
     log_level: str | None
     line: int = -1
     board: int = -1
     resumed: HandOver | None = None
+    metrics: MetricsFiles | None = None
 
     @property
     def places(self) -> int:

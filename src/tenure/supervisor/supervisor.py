@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Coroutine
 from functools import partial
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -82,6 +83,7 @@ class Supervisor:
         self._retrier = Retrier(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()
+        self._numbers: set[int] = set()  # of the metrics files of children
         self._isolating: dict[str, None] = {}  # replicas whose processes are being started
         self._failed_starts = 0  # processes beside the seats, in a row, that began no job
         self._isolate_from = 0.0
@@ -156,8 +158,7 @@ class Supervisor:
         return delay * (0.5 + self._clock.random() / 2)
 
     async def _start(self, resumed: HandOver | None = None, owner: Child | None = None) -> Child:
-        spec = msgspec.structs.replace(self._spec, resumed=resumed)
-        child = await Child.spawn(spec, self._clock.boot(), self._spawning)
+        child = await self._spawn(resumed)
         if resumed is not None:
             child.replica, child.owner = resumed.replica, owner  # beats go on meanwhile
             child.jobs = resumed.jobs
@@ -166,6 +167,30 @@ class Supervisor:
         if self._stopping.is_set():
             child.order(Stop())
         return child
+
+    async def _spawn(self, resumed: HandOver | None) -> Child:
+        """Start a child, with the lowest number that no other child has."""
+        number = next(number for number in count() if number not in self._numbers)
+        self._numbers.add(number)
+        metrics = self._spec.metrics
+        if metrics is not None:
+            metrics = msgspec.structs.replace(metrics, number=number)
+        spec = msgspec.structs.replace(self._spec, resumed=resumed, metrics=metrics)
+        try:
+            child = await Child.spawn(spec, self._clock.boot(), self._spawning)
+        except BaseException:
+            self._numbers.discard(number)
+            raise
+        child.number = number
+        return child
+
+    def _free_number(self, child: Child) -> None:
+        """Let another child go on with the metrics files of one that has ended."""
+        if (metrics := self._spec.metrics) is not None:
+            from tenure.prometheus import processes  # noqa: PLC0415 - an extra package
+
+            processes.process_ended(metrics.folder, child.number)
+        self._numbers.discard(child.number)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that the end of this supervisor waits for."""
@@ -185,6 +210,7 @@ class Supervisor:
         await asyncio.wait([exiting], timeout=_EXIT_PATIENCE)
         child.kill()
         code = await exiting
+        self._free_number(child)
         pause = self._pause_after(child, code)
         self._log_end(child, code, pause)
         self._children.discard(child)
@@ -193,7 +219,9 @@ class Supervisor:
             child.owner.order(IsolationOver())
         try:
             if child.replica is not None:
-                await self._recover_jobs_of(child.replica, child.board.started(), pause)
+                await self._recover_jobs_of(
+                    child.replica, child.board.started(), pause, is_worker=True
+                )
             if child.second_replica is not None:
                 await self._recover_jobs_of(child.second_replica, [])
         finally:
@@ -227,13 +255,15 @@ class Supervisor:
             elif extra >= self._options.processes:
                 pause = max(pause, _BUSY)
             elif not pause:
-                log.info("%s: lost before, so run in a process of their own", named)
+                about = {"replica": handed.replica}
+                log.info("%s: lost before, so run in a process of their own", named, extra=about)
                 await self._start(handed, owner)
                 is_started = True
         except OSError as error:
             pause = self._postpone_isolation()
             why = f"no process of their own can be started: {error}"
-            log.warning("%s: %s; tried again in %.1f s", named, why, pause)
+            about = {"replica": handed.replica}
+            log.warning("%s: %s; tried again in %.1f s", named, why, pause, extra=about)
         finally:
             self._isolating.pop(handed.replica, None)
         if not is_started:
@@ -275,26 +305,41 @@ class Supervisor:
         if pause:
             named = ", ".join(child.jobs)
             more = f" before it began jobs {named}; they are tried again in {pause:.1f} s"
+        fields = child.log_fields
         if code < 0:
-            log.warning("worker process %s was killed by %s%s", child.pid, signal_name(-code), more)
+            by = signal_name(-code)
+            log.warning("worker process %s was killed by %s%s", child.pid, by, more, extra=fields)
         else:
-            log.warning("worker process %s ended with %s%s", child.pid, code, more)
+            log.warning("worker process %s ended with %s%s", child.pid, code, more, extra=fields)
         if code == _UNUSABLE and not self._has_joined:
             self.exit_code = _UNUSABLE
             self.stop()
 
-    async def _recover_jobs_of(self, replica: str, started: list[str], pause: float = 0.0) -> None:
+    async def _recover_jobs_of(
+        self, replica: str, started: list[str], pause: float = 0.0, *, is_worker: bool = False
+    ) -> None:
+        """Recover the jobs of a replica. `is_worker`: report its death, if it has not left."""
         delays = self._recovery.delays
         recover = partial(
-            recover_replica, self._store, replica, started, by=self._id, delays=delays, pause=pause
+            recover_replica,
+            self._store,
+            replica,
+            started,
+            by=self._id,
+            delays=delays,
+            pause=pause,
+            on_dead=self._recovery.report_dead if is_worker else None,
         )
         try:
             taken = await self._retrier.until_answered("bury", recover, give_up=self._stopping)
         except TenureError as error:
-            log.warning("others recover the jobs of worker %s later: %s", replica[:8], error)
+            about = {"replica": replica, "outage": "recovery"}
+            log.warning(
+                "others recover the jobs of worker %s later: %s", replica[:8], error, extra=about
+            )
         else:
             if taken:
-                self._recovery.report(taken, self._name)
+                self._recovery.report(taken)
 
     # Looking after children.
 
@@ -319,7 +364,8 @@ class Supervisor:
 
     def _kill_with_stacks(self, child: Child, why: str) -> None:
         """Have a child show its stacks, and kill it when they are written."""
-        log.error("worker process %s is killed: %s; its stacks follow", child.pid, why)
+        text = "worker process %s is killed: %s; its stacks follow"
+        log.error(text, child.pid, why, extra=child.log_fields)
         child.is_being_killed = True
         child.dump_stacks()
         asyncio.get_running_loop().call_later(_DUMP_SECONDS, child.kill)

@@ -279,13 +279,17 @@ def run_options(
 
 
 def make_timer_handlers(
-    fn: Callable[..., Any], plan: Plan, retry: RetryOption
+    fn: Callable[..., Any], plan: Plan, retry: RetryOption, expected: Duration | None = None
 ) -> dict[str, Handler]:
     """Return what a worker needs to run `fn` at the ticks of a plan, by task.
 
-    Runs that were made under a former name, and wait, are its own as well.
+    Runs that were made under a former name, and wait, are its own as well. A run may take as long
+    as its time limit, unless `expected` says less or more.
     """
     run = _with_tick(fn, plan.name)
+    usual = plan.definition.run.timeout
+    if expected is not None:
+        usual = seconds(expected, "expected", minimum=0.001, maximum=TTL_MAX)
     return {
         name: Handler(
             name=name,
@@ -294,6 +298,7 @@ def make_timer_handlers(
             signature=Signature(run, plan.name),
             retry=Backoff(max_attempts=1),
             pacing=_Retries(plan.definition, parse_retry(retry, _PAUSES)),
+            expected=usual,
         )
         for name in plan.own_tasks
     }

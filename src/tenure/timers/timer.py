@@ -90,7 +90,9 @@ class TimerHandle:
         answer = await Scheduling(self._timers.store).advance(move)
         if answer.outcome != "done" or answer.run is None:
             raise TimerBusy(self.name, await self._why(answer))
-        return self._timers.jobs.handle(answer.run)
+        jobs = self._timers.jobs
+        jobs.report_enqueued(answer.run)
+        return jobs.handle(answer.run)
 
     async def preview(self, number: int = 5) -> list[datetime]:
         """Return when the next ticks are due.
@@ -223,7 +225,8 @@ def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
     plan = Plan(name=schedule.name, definition=definition)
     run = run_of(plan, id_, tick=now, due=now, previous=schedule.last_run)
     # The worker that takes it may not know this timer, and has to give it back unharmed.
-    options = write_options(retry=read_options(run.options).retry)
+    declared = read_options(run.options)
+    options = write_options(retry=declared.retry, headers=declared.headers)
     limit, _ = bounds(definition)
     return Advance(
         id=id_,

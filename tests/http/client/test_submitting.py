@@ -123,6 +123,8 @@ async def test_the_error_after_patience_has_run_out_names_the_key(
     key = gone.value.key
     assert network.header("idempotency-key") == [key] * len(network.sent)
     assert f"key={key!r}" in str(gone.value)
+    assert set(network.header("x-request-id")) == {gone.value.request_id}
+    assert f"request_id={gone.value.request_id!r}" in str(gone.value)
 
     outage.is_over = True
     job = await got(client.submit("/reports", {"size": 1}, key=key))

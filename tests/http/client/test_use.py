@@ -82,3 +82,39 @@ async def test_a_result_in_the_answer_to_a_submission_is_used(client):
     job = await got(client.submit("/reports", {"size": 1}, headers={"Prefer": "wait=20"}))
     assert job.is_finished
     assert await got(job.result()) == {"pages": "x"}
+
+
+async def test_each_submission_has_a_request_id_of_its_own_for_all_its_requests(client, network):
+    job = await got(client.submit("/reports", {"size": 1}))
+    await got(job.result(timeout=20))
+    [sent] = set(network.header("x-request-id"))
+    assert sent == job.request_id
+    assert len(sent) == 36
+    other = await got(client.submit("/reports", {"size": 1}))
+    assert other.request_id != job.request_id
+
+
+async def test_the_request_id_of_the_caller_or_of_the_client_is_kept(client, kind, server, user):
+    job = await got(client.submit("/reports", {"size": 1}, headers={"X-Request-ID": "r-81"}))
+    assert job.request_id == "r-81"
+    names = {"X-User": user, "X-Request-ID": "r-82"}
+    named = kind(server.url, headers=names)
+    assert (await got(named.submit("/reports", {"size": 1}))).request_id == "r-82"
+    await got(named.close())
+
+
+async def test_the_context_of_the_caller_is_sent_with_every_request(kind, server, network, user):
+    calls = []
+
+    def context():
+        calls.append(1)
+        return {"Traceparent": f"t-{len(calls)}", "x-tenant": "context"}
+
+    client = kind(server.url, transport=network, headers={"X-User": user}, context=context)
+    job = await got(client.submit("/reports", {"size": 1}, headers={"X-Tenant": "call"}))
+    await got(job.result(timeout=20))
+    assert set(network.header("traceparent")) == {"t-1"}
+    assert set(network.header("x-tenant")) == {"call"}
+    await got(client.job(job.url))
+    assert network.header("traceparent")[-1] == "t-2"
+    await got(client.close())

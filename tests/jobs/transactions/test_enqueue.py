@@ -109,3 +109,18 @@ async def test_a_mismatch_among_many_is_returned_in_the_list(app, own):
         )
     assert (await job.refresh()).state == "waiting"
     assert isinstance(error, UniqueMismatch)
+
+
+@ONE_OF_EACH
+async def test_hooks_see_the_jobs_of_a_user_transaction(app, own):
+    double = declare_double(app)
+
+    @app.on_enqueue
+    def mark(job) -> None:
+        job.headers["by"] = "hook"
+
+    async with own.transaction():
+        job = await double.within(own.connection).enqueue(1)
+        [other] = await app.enqueue_many([double.request(2)], within=own.connection)
+    for stored in (await app.job(job.id), await app.job(other.id)):
+        assert stored.headers == {"by": "hook"}

@@ -152,8 +152,7 @@ class _Jobs:
             cancels = [id_ for id_, job in self._held(entry.replica) if job.cancelling]
             if entry.ok and sorted(cancels) != entry.ids:
                 self.report(entry, f"it is told to cancel {entry.ids}, not {cancels}")
-        for other in self.stored.replicas.values():
-            other.has_expired(entry.now)  # each beat looks at all of them, and cuts them short
+        self.looked(entry)
         unfinished = self.stored.unfinished = {
             id_: job for id_, job in self.stored.unfinished.items() if job.state not in FINISHED
         }
@@ -166,6 +165,11 @@ class _Jobs:
         for _, job in self._held(entry.replica):
             if job.deadline is not None:
                 job.deadline += round(entry.seconds * 1e6)
+
+    def looked(self, entry: Entry) -> None:
+        """Cut short what was renewed in the future: each beat and each look for orphans does."""
+        for replica in self.stored.replicas.values():
+            replica.has_expired(entry.now)
 
     def declared_dead(self, entry: Entry) -> None:
         replica = self.stored.replicas.pop(entry.replica, None)
@@ -439,6 +443,7 @@ def check_jobs(
 _STEPS = (
     "joined",
     "beat",
+    "looked",
     "declared_dead",
     "removed",
     "inserted",

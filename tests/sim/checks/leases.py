@@ -89,9 +89,10 @@ class _Leases:
         self.unreleased += [f"{name!r} of {holder[:8]}" for holder in left]
 
     def listed(self, entry: Entry) -> None:
-        """A list of leases sees, and removes, what has ended."""
+        """A list of leases, or a pruning, sees and removes what has ended."""
         for name, key in self.keys.items():
-            self._settle(name, key, entry.now)
+            if name.startswith(entry.key):
+                self._settle(name, key, entry.now)
 
     def report(self, entry: Entry, why: str) -> None:
         holder = entry.holder[:8]

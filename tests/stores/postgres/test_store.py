@@ -621,6 +621,23 @@ async def test_a_key_that_is_locked_does_not_hold_up_a_prune(
     assert (await store.prune(idle=3600)).leases == 1
 
 
+async def test_a_late_release_counts_although_another_has_the_row_locked(
+    open_store: Open, postgres_server: Endpoint, operator: asyncpg.Connection, namespace: str
+):
+    clock = ManualClock()
+    store = await open_store(postgres_server.url, clock)
+    lease = await take(store, "key", "ann")
+    async with operator.transaction():  # as a guard does
+        await operator.fetch(
+            "SELECT FROM tenure.lease WHERE namespace = $1 FOR KEY SHARE", namespace
+        )
+        clock.shift(lease.ttl)
+        assert await store.leases.release([lease]) == [False]
+    answer = await ask(store, "key", "ben")
+    assert isinstance(answer, Granted)
+    assert not answer.took_over
+
+
 async def test_a_pool_without_a_free_connection_fails_in_time(
     store: PostgresStore, operator: asyncpg.Connection, namespace: str, monkeypatch
 ):

@@ -100,6 +100,19 @@ async def test_a_message_wakes_its_watchers(stack: ExitStack):
 
 
 @in_virtual_time
+async def test_it_can_be_closed_at_the_instant_of_the_confirmation(stack: ExitStack):
+    """As an app does whose only waiter was just cancelled."""
+    it = Listening(stack)
+    it.confirms = False
+    listening = asyncio.create_task(it.ear.listen({"lease"}))
+    await settle()
+    it.cable.reply([b"subscribe", OWN, 1])
+    async with asyncio.timeout(CHECK_SECONDS):
+        await it.close()
+    await listening
+
+
+@in_virtual_time
 async def test_each_kind_has_a_channel_for_all_of_the_namespace(stack: ExitStack):
     it = Listening(stack)
     async with it.watching(("job", "a"), ("job", "b"), ("queue", "a")):

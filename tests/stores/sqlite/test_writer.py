@@ -15,6 +15,7 @@ from tenure.errors import StoreError, StoreUnavailable
 from tenure.stores.sqlite import (
     SqliteStore,
     database,
+    expired,
     lease_keys,
     leases,
     semaphores,
@@ -315,9 +316,9 @@ async def test_a_full_answer_takes_as_long_for_any_limit(store):
 
 STATEMENTS = {
     name: text
-    for module in (lease_keys, leases, semaphores, waiters)
+    for module in (expired, lease_keys, leases, semaphores, waiters)
     for name, text in vars(module).items()
-    if name.isupper() and isinstance(text, str) and not name.startswith("_")
+    if name.isupper() and isinstance(text, str) and not name.startswith(("_", "HAS_"))
 }
 
 
@@ -327,7 +328,7 @@ async def test_no_statement_reads_a_whole_table(store, name):
     plan = await inside(
         store, lambda db: db.execute(f"EXPLAIN QUERY PLAN {STATEMENTS[name]}", values).fetchall()
     )
-    scans = [step for *_, step in plan if step.startswith("SCAN")]
+    scans = [step for *_, step in plan if step.startswith("SCAN") and "json_each" not in step]
     assert scans in ([], ["SCAN CONSTANT ROW"])
 
 

@@ -16,7 +16,9 @@ from rich.text import Text
 
 from tenure.cli.doctor.damage import damage_findings
 from tenure.cli.doctor.jobs import job_findings
+from tenure.cli.doctor.probe import probe
 from tenure.cli.doctor.setup import setup_findings
+from tenure.cli.options import span
 from tenure.cli.tables import Cell, table
 from tenure.cli.target import Target, store_command
 from tenure.cli.text import count, safe
@@ -38,8 +40,10 @@ Examples:
   tenure doctor                             the store in TENURE_URL
   tenure --url redis://cache/0 doctor --require B --strict
   tenure doctor --json | jq '.findings[] | select(.level != "ok")'
+  tenure doctor --probe --timeout 3s
 
-Exit codes: 0, 1 if there are warnings and --strict, 2 if there are errors."""
+Exit codes: 0, 1 if there are warnings and --strict, 2 if there are errors. With --probe: 0 healthy,
+1 degraded, 2 unhealthy."""
 )
 @click.option(
     "--require",
@@ -52,14 +56,42 @@ Exit codes: 0, 1 if there are warnings and --strict, 2 if there are errors."""
     help="How far the store must reach [default: $TENURE_SCOPE, else process].",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
+@click.option(
+    "--probe",
+    "is_probe",
+    is_flag=True,
+    help="Only look whether the store and its workers are healthy, within --timeout. Acquires and "
+    "releases a test lease.",
+)
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    callback=span,
+    default="2s",
+    show_default=True,
+    help="How long --probe may take.",
+)
 @store_command
-def doctor(target: Target, *, require: str | None, scope: Scope | None, strict: bool) -> None:
+def doctor(
+    target: Target,
+    *,
+    require: str | None,
+    scope: Scope | None,
+    strict: bool,
+    is_probe: bool,
+    timeout: float,
+) -> None:
     """Find what is unsafe, badly set up or stuck, and advise.
 
     Examines the store, its workers, jobs and timers. Changes nothing. A finding is a fact (ok),
     worth knowing (note), may cost leases or keeps jobs waiting (warning), or keeps the store from
     working as required (error).
     """
+    if is_probe:
+        if strict or scope is not None:
+            raise click.UsageError("--probe knows no --strict and no --scope.")
+        probe(target, timeout=timeout, require=require or "D")
+        return
     store = target.store()
     findings = asyncio.run(store.examine())
     stranded: list[Stranded] = []

@@ -158,6 +158,7 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
         yield "and for" if at else "waits for", safe(why)
     yield "queue", f"{safe(job.queue)}, priority {job.priority}"
     yield "tags", safe(", ".join(job.tags))
+    yield "headers", safe(json.dumps({**job.headers}, ensure_ascii=False)) if job.headers else ""
     yield "run of", _origin(job, now)
     yield "arguments", "" if timer_of(job) else _text(record.payload)
     yield "created", _when(record.created, now)

@@ -56,6 +56,7 @@ def document(job: Job[Any]) -> dict[str, Any]:
         "state": job.state,
         "priority": job.priority,
         "tags": [*job.tags],
+        "headers": {**job.headers},
         "created": instant(record.created),
         "due": instant(record.due),
         "started": instant(record.started),

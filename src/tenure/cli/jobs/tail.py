@@ -163,7 +163,7 @@ class _Feed:
 
 
 def _document(change: Change) -> dict[str, Any]:
-    """Return the change, and what a list shows about the job except its arguments."""
+    """Return the change, and what a list shows about the job except its arguments and headers."""
     fields = {"time": instant(change.at), "was": change.was, **document(change.job)}
-    del fields["arguments"]
+    del fields["arguments"], fields["headers"]
     return fields

@@ -10,6 +10,7 @@ from rich.text import Text
 from tenure.cli.locks.records import advice_for_damage, damage_of, leases_of
 from tenure.cli.locks.release import release
 from tenure.cli.locks.table import by_name, details, document, listed
+from tenure.cli.options import span
 from tenure.cli.target import Target, store_command, store_group
 from tenure.core.leases import Lease, check_name
 from tenure.errors import StoreError
@@ -38,10 +39,17 @@ locks.add_command(release)
 Examples:
   tenure locks ls                    all locks
   tenure locks ls invoice:           locks whose name starts with "invoice:"
+  tenure locks ls --older 5m         only what is held, or waited for, for longer
   tenure locks ls --json | jq -r '.locks[] | select(.waiting != []) | .name'"""
 )
 @click.argument("prefix", default="")
 @click.option("--waiting", is_flag=True, help="Also list each waiter, not only their number.")
+@click.option(
+    "--older",
+    metavar="TIME",
+    callback=span,
+    help="Only holders and waiters of more than this time: 30s, 5m, 2h.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -50,7 +58,7 @@ Examples:
     help="How many holders and waiters to read.",
 )
 @store_command
-def ls(target: Target, prefix: str, *, waiting: bool, limit: int) -> None:
+def ls(target: Target, prefix: str, *, waiting: bool, older: float | None, limit: int) -> None:
     """List the locks that are held now."""
     target.announce()
 
@@ -58,11 +66,14 @@ def ls(target: Target, prefix: str, *, waiting: bool, limit: int) -> None:
         return target.about(store), await store.leases.find(prefix, limit=limit)
 
     about, leases = target.run(look)
-    answer = {**about, "prefix": prefix, "locks": [*map(document, by_name(leases))]}
+    chosen = leases if older is None else [lease for lease in leases if lease.held_for > older]
+    answer = {**about, "prefix": prefix, "locks": [*map(document, by_name(chosen))]}
+    if older is not None:
+        answer["older"] = older
     if target.screen.damaged and not leases:
         target.screen.answer(answer, Text("No readable lock is held."))
         return
-    target.screen.answer(answer, listed(leases, prefix, waiting=waiting))
+    target.screen.answer(answer, listed(leases, prefix, waiting=waiting, older=older))
     if len(leases) == limit:
         target.screen.remark(f"Only the first {limit}. Use a prefix or a larger --limit.")
 

@@ -61,10 +61,16 @@ def process_of(lease: Lease) -> str:
     return safe(f"{host}:{pid}" if host and pid else lease.holder)
 
 
-def listed(leases: list[Lease], prefix: str, *, waiting: bool) -> RenderableType:
-    """Return a table with a row for each holder, and for each waiter if `waiting`."""
+def listed(
+    leases: list[Lease], prefix: str, *, waiting: bool, older: float | None = None
+) -> RenderableType:
+    """Return a table with a row for each holder, and for each waiter if `waiting`.
+
+    With `older`, only for holders and waiters of more than this time, and for such waiters in any
+    case. Slots and waiters are counted as ever.
+    """
+    scope = f' whose name starts with "{safe(prefix)}"' if prefix else ""
     if not leases:
-        scope = f' whose name starts with "{safe(prefix)}"' if prefix else ""
         return Text(f"No lock{scope} is held.")
     rows: list[list[Cell]] = []
     for name, group in by_name(leases):
@@ -72,10 +78,12 @@ def listed(leases: list[Lease], prefix: str, *, waiting: bool) -> RenderableType
         waiters = [lease for lease in group if lease.waiting]
         slots = f"{len(held)} of {min((lease.limit for lease in held), default=1)}"
         for lease in held:
+            if older is not None and lease.held_for <= older:
+                continue
             times = [duration(lease.held_for), duration(lease.expires_in)]
             start: list[Cell] = [safe(name), ShrinkingCell(process_of(lease)), str(lease.fence)]
             rows.append([*start, *times, slots, str(len(waiters))])
-        if waiting or not held:
+        if waiting or not held or older is not None:
             rows += (
                 [
                     safe(name),
@@ -84,7 +92,10 @@ def listed(leases: list[Lease], prefix: str, *, waiting: bool) -> RenderableType
                     duration(lease.held_for),
                 ]
                 for lease in waiters
+                if older is None or lease.held_for > older
             )
+    if not rows:
+        return Text(f"No lock{scope} is held, or waited for, for more than {duration(older or 0)}.")
     columns = ("NAME", "HOLDER", "FENCE", "FOR", "EXPIRES", "SLOTS", "WAITING")
     return table(rows, columns, right=columns[3:])
 

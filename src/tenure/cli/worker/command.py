@@ -17,10 +17,12 @@ from typing import Literal, TypeAlias
 import click
 
 from tenure.app import Tenure
-from tenure.cli.options import memory, span
+from tenure.cli.options import address, memory, span
 from tenure.cli.options import queues as queues_option
 from tenure.cli.screen import Screen
 from tenure.cli.target import explained
+from tenure.cli.worker.log_screen import LogScreen
+from tenure.cli.worker.metrics import metrics_page
 from tenure.cli.worker.ping import health_option
 from tenure.cli.worker.reloader import Reloader
 from tenure.cli.worker.startup import announce, run_drain
@@ -28,7 +30,8 @@ from tenure.cli.worker.supervised import supervise
 from tenure.core.environment import is_in_kubernetes
 from tenure.errors import TenureError
 from tenure.supervisor import SupervisorOptions
-from tenure.supervisor.app_finder import load_app, set_up_logging
+from tenure.supervisor.app_finder import load_app
+from tenure.supervisor.log_setup import LogForm, set_up_logging
 from tenure.supervisor.spec import ChildSpec
 
 __all__ = ["worker"]
@@ -111,6 +114,19 @@ Examples:
 )
 @health_option
 @click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    callback=address,
+    help="Serve the metrics of all processes to Prometheus at this address, such as "
+    "127.0.0.1:9464. It has no authentication.",
+)
+@click.option(
+    "--log",
+    type=click.Choice(("json", "text")),
+    help="How to log on stderr: one JSON object per line, or lines for people [default: text, or "
+    "as the app has set up logging].",
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS, case_sensitive=False),
     help="What to log on stderr [default: info, or as the app has set up logging].",
@@ -134,6 +150,8 @@ def worker(
     max_jobs: int | None,
     max_memory: int | None,
     health: Path | None,
+    metrics: tuple[str, int] | None,
+    log: LogForm | None,
     log_level: str | None,
     url: str | None,
     namespace: str | None,
@@ -146,20 +164,25 @@ def worker(
     also searched in the current directory.
     """
     screen = Screen(as_json=False)
+    if log is not None:
+        set_up_logging(log, log_level)
+    if log == "json":
+        screen = LogScreen()
     if reload:
         context.exit(_reload(screen, burst=burst, grace=grace))
     wants_supervisor = bool(processes > 1 or max_jobs or max_memory or health)
-    if burst and (wants_supervisor or timers_only):
+    if burst and (wants_supervisor or timers_only or metrics):
         msg = (
             "--burst runs in this process, without a supervisor and without timers. Use it without "
-            "--processes, --max-jobs, --max-memory, --health and --timers-only."
+            "--processes, --max-jobs, --max-memory, --health, --metrics and --timers-only."
         )
         raise click.UsageError(msg)
     timers = _timers(queues, no_timers=no_timers, timers_only=timers_only)
     try:
-        loaded = load_app(app)
+        page = None if metrics is None else context.with_resource(metrics_page(*metrics))
+        loaded = load_app(app) if page is None else page.load(app)
         _refuse_store_options(context, (url, namespace))
-        set_up_logging(log_level)
+        set_up_logging(log, log_level)
         announce(screen, loaded, queues)
         if burst:
             context.exit(_run_burst(screen, loaded, queues, concurrency, grace))
@@ -174,7 +197,7 @@ def worker(
                 timer_concurrency=timer_concurrency,
                 grace=grace,
             )
-            asyncio.run(run)
+            asyncio.run(run if page is None else page.serve_while(run))
             return
         spec = ChildSpec(
             app=app,
@@ -183,10 +206,12 @@ def worker(
             timers=timers,
             timer_concurrency=timer_concurrency,
             grace=loaded.settings.grace if grace is None else grace,
+            log_form=log,
             log_level=log_level,
+            metrics=None if page is None else page.files,
         )
         options = SupervisorOptions(processes=processes, max_jobs=max_jobs, max_memory=max_memory)
-        context.exit(asyncio.run(supervise(loaded, spec, options, health)))
+        context.exit(asyncio.run(supervise(loaded, spec, options, health, page)))
     except TenureError as error:
         screen.failure(type(error).__name__, explained(error))
         context.exit(2)

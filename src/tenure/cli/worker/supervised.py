@@ -12,6 +12,7 @@ from typing import Any
 
 from tenure.app import Tenure
 from tenure.cli.text import duration
+from tenure.cli.worker.metrics import MetricsPage
 from tenure.cli.worker.startup import begin
 from tenure.jobs.worker import Signals
 from tenure.supervisor import Supervisor, SupervisorOptions, check_platform
@@ -25,7 +26,11 @@ log = logging.getLogger("tenure")
 
 
 async def supervise(
-    app: Tenure, spec: ChildSpec, options: SupervisorOptions, health: Path | None
+    app: Tenure,
+    spec: ChildSpec,
+    options: SupervisorOptions,
+    health: Path | None,
+    page: MetricsPage | None = None,
 ) -> int:
     """Run until a signal stops it, and return the exit code."""
     loop = asyncio.get_running_loop()
@@ -54,6 +59,8 @@ async def supervise(
         stack.push_async_callback(app.close)
         if health is not None:
             await stack.enter_async_context(serve_health(health, start.status))
+        if page is not None:
+            await stack.enter_async_context(page.served())
         if not await start.reach_store():
             return 0
         start.supervisor = supervisor = Supervisor(app, spec, options)

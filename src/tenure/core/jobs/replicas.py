@@ -56,6 +56,8 @@ class Orphans(Struct, frozen=True):
     """Running jobs, without payloads, checkpoints, results and errors."""
     aside: list[tuple[str, str]] = []
     """Ids and replicas of unreadable jobs, which were set aside."""
+    dead: list[str] = []
+    """Replicas that this call has marked as dead, and no call before it. With or without jobs."""
 
 
 class Recovered(Struct, frozen=True, kw_only=True):

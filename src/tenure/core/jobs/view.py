@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 from tenure.core.jobs.hand_backs import UNKNOWN_TASK
 from tenure.core.jobs.history import read_history
+from tenure.core.jobs.options import read_options
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import runs_of
 
@@ -51,6 +54,11 @@ class JobView:
     @property
     def tags(self) -> tuple[str, ...]:
         return self._record.tags
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What travels with the job beside its arguments; the same for all its attempts."""
+        return MappingProxyType(read_options(self._record.options).headers)
 
     @property
     def attempt(self) -> int:

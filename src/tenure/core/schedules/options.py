@@ -72,6 +72,8 @@ class TimerOptions(ScheduleOptions, total=False):
             ticks.
         per_replica: the most unfinished runs on one replica.
         timeout: how long a run may take before it is cancelled and has failed.
+        expected: how long a run usually takes; `timeout` by default. A run that takes 1.5 times as
+            long is reported once, by the event `TimerRunsLong` and a warning. Nothing stops it.
         retention: how long finished runs are kept, or a `Retention` by outcome; by default an hour
             or 100 periods, whichever is longer.
         retry: how often a run is retried after an error, or a `Backoff`; only until the next tick
@@ -87,6 +89,7 @@ class TimerOptions(ScheduleOptions, total=False):
     each: Each
     per_replica: int | None
     timeout: Duration | None
+    expected: Duration | None
     retention: RetentionOption | None
     retry: RetryOption
     jitter: Duration | None
@@ -113,6 +116,7 @@ TIMER_DEFAULTS: Final[TimerOptions] = {
     "each": "cluster",
     "per_replica": None,
     "timeout": None,
+    "expected": None,
     "retention": None,
     "retry": 0,
     "jitter": None,

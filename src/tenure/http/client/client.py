@@ -13,7 +13,14 @@ from tenure.core.clock import BlockingClock, Clock, SystemClock
 from tenure.core.durations import Duration
 from tenure.http.client.conversation import Caller
 from tenure.http.client.remote_job import JobEvent, JobView, KnownJob
-from tenure.http.client.submission import Order, submitting, whole_url
+from tenure.http.client.submission import (
+    Context,
+    Order,
+    headers_about_a_job,
+    headers_of_submission,
+    submitting,
+    whole_url,
+)
 from tenure.http.client.transport import AsyncLine, Line, http_client
 
 if TYPE_CHECKING:
@@ -84,6 +91,8 @@ class Client:
         http: your own httpx client in place of `base_url`. `close` leaves it open.
         patience: how long to retry, counted from the first failure of each outage, before
             `ServerUnreachable` or `RequestRefused` is raised.
+        context: called for each job; returns headers with the context of the caller, such as
+            `tenure.otel.trace_headers`.
         options: for the httpx client: auth, headers, transport, verify...
     """
 
@@ -93,11 +102,13 @@ class Client:
         *,
         http: httpx2.Client | None = None,
         patience: Duration = 60,
+        context: Context | None = None,
         clock: BlockingClock | None = None,
         **options: Any,
     ) -> None:
         clock = clock or SystemClock()
         self._caller = Caller(clock, patience)
+        self._context = context
         self._http = http_client("Client", base_url, http, options)
         self._is_own = http is None
         self._line = Line(self._http, clock)
@@ -121,7 +132,8 @@ class Client:
             json: the body: anything msgspec can encode, such as dicts, dataclasses and datetimes.
             method: the HTTP method of the endpoint.
             params: the query parameters.
-            headers: sent with this request and with every later request about the job.
+            headers: sent with this request and with every later request about the job. Without an
+                `X-Request-Id` among them, a new one is sent: see `RemoteJob.request_id`.
             key: your own Idempotency-Key, for example to get the same job from another process.
             wait: how long to wait for the job to finish before this returns. It returns the job
                 either way.
@@ -137,7 +149,8 @@ class Client:
         a TimeoutError has in its message: the server then returns the same job.
         """
         url = whole_url(self._http, path, params)
-        order = Order(method=method, url=url, json=json, headers=headers or {}, key=key)
+        sent = headers_of_submission(self._caller, self._http, self._context, headers)
+        order = Order(method=method, url=url, json=json, headers=sent, key=key)
         job = self._line.run(submitting(self._caller, order, timeout, wait))
         return RemoteJob(job, self._line)
 
@@ -149,7 +162,8 @@ class Client:
         timeout: Duration | None = None,
     ) -> RemoteJob:
         """Return a job by the `url` that you have kept of it. Raises JobNotFound."""
-        job = KnownJob(self._caller, whole_url(self._http, url), headers or {})
+        sent = headers_about_a_job(self._context, headers)
+        job = KnownJob(self._caller, whole_url(self._http, url), sent)
         return RemoteJob(job, self._line).refresh(timeout)
 
     def close(self) -> None:
@@ -219,11 +233,13 @@ class AsyncClient:
         *,
         http: httpx2.AsyncClient | None = None,
         patience: Duration = 60,
+        context: Context | None = None,
         clock: Clock | None = None,
         **options: Any,
     ) -> None:
         clock = clock or SystemClock()
         self._caller = Caller(clock, patience)
+        self._context = context
         self._http = http_client("AsyncClient", base_url, http, options)
         self._is_own = http is None
         self._line = AsyncLine(self._http, clock)
@@ -242,7 +258,8 @@ class AsyncClient:
     ) -> AsyncRemoteJob:
         """Submit a job and return it: once this returns, it is durable. See `Client.submit`."""
         url = whole_url(self._http, path, params)
-        order = Order(method=method, url=url, json=json, headers=headers or {}, key=key)
+        sent = headers_of_submission(self._caller, self._http, self._context, headers)
+        order = Order(method=method, url=url, json=json, headers=sent, key=key)
         job = await self._line.run(submitting(self._caller, order, timeout, wait))
         return AsyncRemoteJob(job, self._line)
 
@@ -254,7 +271,8 @@ class AsyncClient:
         timeout: Duration | None = None,
     ) -> AsyncRemoteJob:
         """Return a job by the `url` that you have kept of it. Raises JobNotFound."""
-        job = KnownJob(self._caller, whole_url(self._http, url), headers or {})
+        sent = headers_about_a_job(self._context, headers)
+        job = KnownJob(self._caller, whole_url(self._http, url), sent)
         return await AsyncRemoteJob(job, self._line).refresh(timeout)
 
     async def close(self) -> None:

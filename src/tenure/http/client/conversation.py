@@ -24,6 +24,7 @@ from tenure.errors import RequestRefused, ServerUnreachable, UnusableAnswer
 from tenure.http.request import Headers
 
 __all__ = [
+    "REQUEST_ID",
     "SILENCE",
     "Ask",
     "Caller",
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+REQUEST_ID: Final = "x-request-id"
+"""The header by which logs and traces of a server name a request."""
 
 SILENCE: Final = 30.0
 """How many seconds a server may take to respond, beyond a requested `Prefer: wait`."""
@@ -73,6 +77,11 @@ class Ask(Struct, frozen=True, kw_only=True):
     def key(self) -> str | None:
         """The idempotency key, by which a server recognises a repeated submission."""
         return self.headers.get("idempotency-key")
+
+    @property
+    def request_id(self) -> str | None:
+        """The request id, by which a server's logs and traces name the request."""
+        return self.headers.get(REQUEST_ID)
 
     def __str__(self) -> str:
         # Without query and user info, which may contain secrets: errors show this text.
@@ -206,7 +215,7 @@ def _failure(ask: Ask, got: Reply | Lost) -> RequestRefused | ServerUnreachable:
     if isinstance(got, Reply):
         return refusal(ask, got)
     reason = str(got.error) or type(got.error).__name__
-    error = ServerUnreachable(str(ask), reason, ask.key)
+    error = ServerUnreachable(str(ask), reason, ask.key, request_id=ask.request_id)
     error.__cause__ = got.error
     return error
 
@@ -226,7 +235,9 @@ def refusal(ask: Ask, reply: Reply) -> RequestRefused:
         elsewhere = reply.headers.get("location", "")
         detail = f"It is at {elsewhere}, which is not followed." if elsewhere else ""
         problem = {"type": "about:blank", "title": "No problem is named", "detail": detail}
-    return RequestRefused(str(ask), reply.status, problem, reply.headers, ask.key)
+    return RequestRefused(
+        str(ask), reply.status, problem, reply.headers, ask.key, request_id=ask.request_id
+    )
 
 
 def retry_after(headers: Headers, clock: Clock) -> float | None:

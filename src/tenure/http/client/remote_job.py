@@ -28,6 +28,7 @@ from tenure.errors import (
     UnusableAnswer,
 )
 from tenure.http.client.conversation import (
+    REQUEST_ID,
     SILENCE,
     Ask,
     Caller,
@@ -73,6 +74,10 @@ class KnownJob:
     @property
     def id(self) -> str:
         return self.url.rpartition("/")[2]
+
+    @property
+    def request_id(self) -> str | None:
+        return self._headers.get(REQUEST_ID)
 
     @property
     def resource(self) -> JobResource[Any]:
@@ -209,6 +214,14 @@ class JobView:
     def url(self) -> str:
         """The URL of the job. Pass it to `Client.job` to get the job again."""
         return self._job.url
+
+    @property
+    def request_id(self) -> str | None:
+        """The `X-Request-Id` of requests about the job, which the server's logs name.
+
+        None for a job of `Client.job` without that header.
+        """
+        return self._job.request_id
 
     @property
     def resource(self) -> JobResource[Any]:

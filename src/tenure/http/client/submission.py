@@ -4,8 +4,8 @@ again without creating a second job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from msgspec import Struct
@@ -14,10 +14,27 @@ from tenure.core.durations import Duration, seconds
 from tenure.core.redaction import redact
 from tenure.core.values.json import encode
 from tenure.errors import ConfigError
-from tenure.http.client.conversation import Ask, Caller, Steps, on_the_same_host, origin
+from tenure.http.client.conversation import (
+    REQUEST_ID,
+    Ask,
+    Caller,
+    Steps,
+    on_the_same_host,
+    origin,
+)
 from tenure.http.client.remote_job import KnownJob
 
-__all__ = ["Order", "submitting", "whole_url"]
+__all__ = [
+    "Context",
+    "Order",
+    "headers_about_a_job",
+    "headers_of_submission",
+    "submitting",
+    "whole_url",
+]
+
+Context: TypeAlias = Callable[[], Mapping[str, str]]
+"""Returns headers with the context of the caller, such as a trace."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -40,6 +57,24 @@ class Order(Struct, frozen=True, kw_only=True):
             body = encode(self.json)
             headers.setdefault("content-type", "application/json")
         return Ask(method=self.method, url=self.url, headers=headers, body=body)
+
+
+def headers_about_a_job(
+    context: Context | None, headers: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the context of the caller, and the headers that it has passed, which win."""
+    every = [*(context() if context is not None else {}).items(), *(headers or {}).items()]
+    return {name.lower(): value for name, value in every}
+
+
+def headers_of_submission(
+    caller: Caller, http: Any, context: Context | None, headers: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return the same for a submission: with a request id, a new one unless it was passed."""
+    sent = headers_about_a_job(context, headers)
+    own = http.headers.get(REQUEST_ID)
+    sent.setdefault(REQUEST_ID, own or str(UUID(hex=caller.clock.token(), version=4)))
+    return sent
 
 
 def submitting(

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.datastructures import Headers as RequestHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -23,6 +24,7 @@ from tenure.http.problems import Problem
 from tenure.http.request import Headers
 from tenure.http.server.app_per_loop import Lending
 from tenure.http.server.endpoint import Endpoint
+from tenure.http.server.job_headers import REQUEST_ID, request_id
 from tenure.http.server.response import ResponseData, problem_response
 from tenure.http.server.routes import Routes
 
@@ -132,7 +134,7 @@ class Methods:
         problem = Problem.of("not-found")
         if taken:
             problem = Problem.of("method-not-allowed", headers={"Allow": ", ".join(sorted(taken))})
-        return as_response(problem_response(problem, self._responses))
+        return as_response(problem_response(problem, self._responses), scope)
 
     def _taken(self, path: str) -> set[str]:
         fitting = (
@@ -151,11 +153,15 @@ def _any_value(parameter: re.Match[str]) -> str:
 
 def headers_of(request: Request) -> Headers:
     """Return the headers. Repeated headers are joined by commas, as HTTP defines."""
+    return Headers(_joined(request.headers))
+
+
+def _joined(headers: RequestHeaders) -> dict[str, str]:
     values: dict[str, str] = {}
-    for name, value in request.headers.items():
+    for name, value in headers.items():
         key = name.lower()
         values[key] = f"{values[key]}, {value}" if key in values else value
-    return Headers(values)
+    return values
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -177,17 +183,19 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def as_response(answer: ResponseData, *, headers_only: bool = False) -> Response:
-    """Return Starlette's form of a response. With `headers_only`, a stream is empty."""
-    body = answer.body
+def as_response(answer: ResponseData, scope: Scope) -> Response:
+    """Return Starlette's form of a response to the request of `scope`, with its `X-Request-Id`.
+
+    To a HEAD request, a stream is empty.
+    """
+    headers, body = answer.headers, answer.body
+    sent = request_id(_joined(RequestHeaders(scope=scope)))
+    if sent is not None and REQUEST_ID not in map(str.lower, headers):
+        headers = {**headers, "X-Request-Id": sent}
     if isinstance(body, bytes):
-        return Response(body, answer.status, headers=answer.headers, media_type=answer.media_type)
-    return StreamingResponse(
-        () if headers_only else body,
-        answer.status,
-        headers=answer.headers,
-        media_type=answer.media_type,
-    )
+        return Response(body, answer.status, headers=headers, media_type=answer.media_type)
+    content = () if scope["method"] == "HEAD" else body
+    return StreamingResponse(content, answer.status, headers=headers, media_type=answer.media_type)
 
 
 def closing(lending: Lending) -> Callable[[Any], AbstractAsyncContextManager[None]]:

@@ -40,6 +40,7 @@ class EndpointOptions(TypedDict, total=False):
     name: str | None
     queue: str
     timeout: Duration | None
+    expected: Duration | None
     retry: RetryOption
     priority: int
     retention: RetentionOption | None

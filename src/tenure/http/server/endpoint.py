@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from tenure.http.server.parameters import Parameters
 from tenure.jobs import StoredTask, Task
 
 __all__ = [
+    "SECRETS",
     "BeforeEnqueue",
     "Endpoint",
     "Entry",
@@ -27,7 +28,8 @@ __all__ = [
 ]
 
 Idempotency: TypeAlias = Literal["optional", "required", "off"]
-_SECRET = {"authorization", "cookie", "proxy-authorization", "set-cookie"}
+SECRETS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie"})
+"""Headers that contain secrets of clients: no job stores them."""
 _WAIT_MAX = 300.0
 _LIMIT_MAX = 200
 
@@ -118,9 +120,9 @@ def entry(  # noqa: D103 - every option is described where users give it
 def kept_headers(names: Sequence[str]) -> frozenset[str]:
     """Return the names of headers that are kept for handlers; raise ConfigError for secrets."""
     kept = frozenset(name.lower() for name in names)
-    if kept & _SECRET:
+    if kept & SECRETS:
         msg = (
-            f"headers={min(kept & _SECRET)!r}: this header contains a secret of the client, so "
+            f"headers={min(kept & SECRETS)!r}: this header contains a secret of the client, so "
             "jobs do not store it. Use owner= to identify the caller."
         )
         raise ConfigError(msg)

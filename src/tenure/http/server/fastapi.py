@@ -120,9 +120,11 @@ class _Served:
                             request = Request(request.scope, _replay(body))
                         return await handle(request)
                     except Problem as problem:
-                        return as_response(problem_response(problem, responses))
+                        return as_response(problem_response(problem, responses), request.scope)
                     except RequestValidationError as error:
-                        return as_response(problem_response(_invalid(error), responses))
+                        return as_response(
+                            problem_response(_invalid(error), responses), request.scope
+                        )
 
                 return checked
 
@@ -132,7 +134,7 @@ class _Served:
         self, request: Request, ask: Callable[[], Awaitable[ResponseData]]
     ) -> Response:
         answer = await respond(ask, self._router.responses)
-        return as_response(answer, headers_only=request.method == "HEAD")
+        return as_response(answer, request.scope)
 
     def _base(self, below: str) -> Base:
         return Base(self._router.prefix, below)

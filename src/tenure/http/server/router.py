@@ -24,6 +24,7 @@ from tenure.http.job_resource import Pace, Responses
 from tenure.http.server.app_per_loop import Lending
 from tenure.http.server.declaration import EndpointOptions, HandlerDecorator, check_options
 from tenure.http.server.endpoint import (
+    SECRETS,
     BeforeEnqueue,
     Endpoint,
     Idempotency,
@@ -31,6 +32,7 @@ from tenure.http.server.endpoint import (
     entry,
     kept_headers,
 )
+from tenure.http.server.job_headers import JOB_HEADERS, JobHeaders
 from tenure.http.server.parameters import Parameters, path_form
 from tenure.http.server.response import JSON
 from tenure.http.server.routes import Routes
@@ -105,6 +107,8 @@ class AsyncRouter:
         dependencies: FastAPI dependencies for every route.
         max_wait: the longest wait that `Prefer: wait` can request.
         headers: the headers that jobs store for handlers with a `Headers` parameter.
+        job_headers: the headers of a request that become headers of its job. Malformed and long
+            values are dropped.
         body_limit: the largest body, in bytes or as "1MB".
         limits: limits on the number of jobs.
         responses: functions that replace the JSON of jobs and problems.
@@ -120,6 +124,7 @@ class AsyncRouter:
         dependencies: Sequence[Any] = (),
         max_wait: Duration = 20,
         headers: Sequence[str] = (),
+        job_headers: Sequence[str] = JOB_HEADERS,
         body_limit: int | str = "256KiB",
         limits: Limits | None = None,
         responses: Responses | None = None,
@@ -149,6 +154,7 @@ class AsyncRouter:
             self.lending,
             self.responses,
             seconds(max_wait, "max_wait"),
+            JobHeaders(job_headers, SECRETS),
         )
         self._is_built = False
 
@@ -203,6 +209,7 @@ class AsyncRouter:
         name: str | None = None,
         queue: str = "default",
         timeout: Duration | None = None,
+        expected: Duration | None = None,
         retry: RetryOption = _BACKOFF,
         priority: int = 5,
         retention: RetentionOption | None = None,
@@ -229,6 +236,7 @@ class AsyncRouter:
             name: the name of the task; the function's own by default.
             queue: the queue of its jobs.
             timeout: the longest time that an attempt may take.
+            expected: how long an attempt usually takes, as in `app.task`.
             retry: how often a failed job is retried, or a `Backoff`; by default 4 times within
                 15 s, because a client waits. 0 or None: never.
             priority: 0 to 9; 0 is served first.
@@ -261,6 +269,7 @@ class AsyncRouter:
                 name=name,
                 queue=queue,
                 timeout=timeout,
+                expected=expected,
                 retry=retry,
                 priority=priority,
                 retention=retention,

@@ -27,6 +27,7 @@ from tenure.http.request import RequestData, accepts, known_entity_tags, wait_pr
 from tenure.http.server.app_per_loop import Lending
 from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.event_stream import EVENT_STREAM, job_events, last_event_id
+from tenure.http.server.job_headers import JobHeaders
 from tenure.http.server.response import JSON, ResponseData
 from tenure.http.server.submission import submit
 from tenure.jobs import Job
@@ -42,8 +43,16 @@ _PRIVATE: Final = {"Cache-Control": "private, no-cache", "Vary": "Authorization,
 class Routes:
     """The routes of one router. Each call acts for one owner."""
 
-    def __init__(self, name: str, lending: Lending, responses: Responses, max_wait: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        lending: Lending,
+        responses: Responses,
+        max_wait: float,
+        job_headers: JobHeaders,
+    ) -> None:
         self._name = name
+        self._job_headers = job_headers
         self._lending = lending
         self._responses = responses
         self._max_wait = max_wait
@@ -75,6 +84,7 @@ class Routes:
             values=values,
             body=body,
             request=request,
+            job_headers=self._job_headers.of(request.headers),
         )
         replayed = {} if job.is_new else {"Idempotency-Replayed": "true"}
         wait = min(wait_preference(request.headers), endpoint.entry.max_wait)

@@ -96,7 +96,7 @@ class _Served:
         self, request: Request, ask: Callable[[], Awaitable[ResponseData]]
     ) -> Response:
         answer = await respond(ask, self._router.responses)
-        return as_response(answer, headers_only=request.method == "HEAD")
+        return as_response(answer, request.scope)
 
     async def _owner(self, request: Request) -> str:
         if self._ask_owner is None:

@@ -67,10 +67,12 @@ async def submit(
     values: Mapping[str, Any],
     body: bytes,
     request: RequestData,
+    job_headers: Mapping[str, str],
 ) -> Job[Any]:
     """Store the job of a request and return it. The same idempotency key returns the same job.
 
     `values` are the converted path and query parameters. The caller has checked the body.
+    `job_headers` travel with the job, and play no part in whether two requests are the same.
     """
     entry, headers = endpoint.entry, request.headers
     kept = {name: headers[name] for name in entry.headers if name in headers}
@@ -93,14 +95,20 @@ async def submit(
             looked = entry.before_enqueue(submission)
             if inspect.isawaitable(looked):
                 await looked
-    return await _store(services, endpoint, payload, tag, mark)
+    return await _store(services, endpoint, payload, tag, mark, job_headers=job_headers)
 
 
 async def _store(
-    services: Services, endpoint: Endpoint, payload: bytes, tag: str, mark: str | None
+    services: Services,
+    endpoint: Endpoint,
+    payload: bytes,
+    tag: str,
+    mark: str | None,
+    *,
+    job_headers: Mapping[str, str],
 ) -> Job[Any]:
     try:
-        draft = endpoint.stored.draft(payload)
+        draft = endpoint.stored.draft(payload, job_headers)
     except TooLarge as error:
         raise Problem.of("body-too-large", f"{error.limit:,} bytes are accepted.") from None
     draft = replace(draft, tags=(*draft.tags, tag))

@@ -1,17 +1,25 @@
 """One attempt of a job: runs the handler, and returns how it ended as one value.
 
 From the outside in: time-out, pacing (jitter and retries of timers), middleware, then the handler
-on the loop, in a thread or in a child process. `Slots` starts attempts and settles them.
+on the loop, in a thread or in a child process. Plain middleware of a handler in a thread is entered
+there, as its connections and sessions may belong to that thread. `Slots` starts attempts and
+settles them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    suppress,
+)
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tenure.core.clock import Clock
 from tenure.core.jobs.endings import succeeded
@@ -20,7 +28,7 @@ from tenure.core.jobs.results import store_result
 from tenure.errors import ArgumentsError
 from tenure.observe.events import Events
 from tenure.observe.jobs import HandlerStuck, ResultNotStored
-from tenure.observe.log_records import fields_of, write
+from tenure.observe.log_records import fields_of
 from tenure.runtime.attempts.attempt_endings import AttemptEndings, requested_pause
 from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.attempts.job_context import context_of
@@ -91,7 +99,6 @@ class AttemptRunner:
                 raise asyncio.CancelledError from error
             return self._endings.failed(handler, record, error, began)
         if context.is_settled:
-            write(logging.DEBUG, f"job {record.id} succeeded in its own commit", fields_of(record))
             return None
         if not isinstance(result, Returned):
             written = handler.signature.encode_result(result)
@@ -127,7 +134,7 @@ class AttemptRunner:
                 pause = pacing.after_failure(record, context.tries, passed, requested_pause(error))
                 if pause is None or context.is_settled or context.stop_reason is not None:
                     raise
-                self._endings.report_retry(record, report_on(error), pause)
+                self._endings.report_retry(record, report_on(error), pause, began)
                 await self._pause(pause, context)
                 context.tries += 1
 
@@ -143,34 +150,73 @@ class AttemptRunner:
     async def _with_middleware(
         self, handler: Handler, record: JobRecord, context: RunningJob
     ) -> Any:
-        """Call the handler inside the user's middleware."""
+        """Call the handler inside the user's middleware.
+
+        Plain context managers of a handler in a thread are entered there, so inside of async ones.
+        """
         if not self._around:
-            return await self._call(handler, record, context)
+            return await self._call(handler, record, context, ())
+        in_thread: list[AbstractContextManager[Any]] = []
         async with AsyncExitStack() as stack:
             for make in self._around:
                 manager = make(context_of(context))
                 if isinstance(manager, AbstractAsyncContextManager):
                     await stack.enter_async_context(manager)
+                elif handler.runs_in_thread:
+                    in_thread.append(manager)
                 else:
                     stack.enter_context(manager)
-            return await self._call(handler, record, context)
+            return await self._call(handler, record, context, in_thread)
 
-    async def _call(self, handler: Handler, record: JobRecord, context: RunningJob) -> Any:
+    async def _call(
+        self,
+        handler: Handler,
+        record: JobRecord,
+        context: RunningJob,
+        in_thread: Sequence[AbstractContextManager[Any]],
+    ) -> Any:
+        """Call the handler; `in_thread` are the context managers to enter in its thread."""
+        if handler.runs_in_thread:
+            call = self._deferred(handler, record) if in_thread else self._bound(handler, record)
+            context.check()  # the middleware may have used up the time
+            return await self.threads.run(partial(_call_inside, in_thread, call, context))
+        if handler.executor == "process":
+            self._check_size(record)
+            return await self._call_in_process(handler, record, context)
+        args, kwargs = self._arguments(handler, record)
+        return awaited(await handler.function(*args, **kwargs))
+
+    def _arguments(
+        self, handler: Handler, record: JobRecord
+    ) -> tuple[Sequence[Any], Mapping[str, Any]]:
+        """Return the arguments of the handler. Raises Unreadable."""
+        self._check_size(record)
+        try:
+            return handler.signature.decode_arguments(record.payload)
+        except ArgumentsError as error:
+            raise Unreadable(error.task, error.problem) from None
+
+    def _bound(self, handler: Handler, record: JobRecord) -> Callable[[], Any]:
+        """Return the handler with its arguments. Raises Unreadable."""
+        args, kwargs = self._arguments(handler, record)
+        return partial(handler.function, *args, **kwargs)
+
+    def _deferred(self, handler: Handler, record: JobRecord) -> Callable[[], Any]:
+        """Return the handler with its arguments, or what raises Unreadable when it is called.
+
+        Middleware in a thread must see that error as middleware on the loop does.
+        """
+        try:
+            return self._bound(handler, record)
+        except Unreadable as error:
+            return partial(_raise, error)
+
+    def _check_size(self, record: JobRecord) -> None:
+        """Raise Unreadable for too large arguments, which other programs may have stored."""
         if len(record.payload) > self._payload_limit:
-            # Checked before decoding: other programs that write to the store know no limit.
             size, limit = len(record.payload), self._payload_limit
             problem = f"they take {size:,} bytes, and in this worker payload_limit allows {limit:,}"
             raise Unreadable(record.task, problem)
-        if handler.executor == "process":
-            return await self._call_in_process(handler, record, context)
-        try:
-            args, kwargs = handler.signature.decode_arguments(record.payload)
-        except ArgumentsError as error:
-            raise Unreadable(error.task, error.problem) from None
-        if handler.is_async:
-            return awaited(await handler.function(*args, **kwargs))
-        context.check()  # the middleware may have used up the time
-        return awaited(await self.threads.run(partial(handler.function, *args, **kwargs)))
 
     async def _call_in_process(
         self, handler: Handler, record: JobRecord, context: RunningJob
@@ -231,6 +277,24 @@ class AttemptRunner:
 
 def _nothing() -> None:
     pass
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _call_inside(
+    managers: Sequence[AbstractContextManager[Any]], call: Callable[[], Any], context: RunningJob
+) -> Any:
+    """Call a plain handler in its thread, inside the context managers.
+
+    Returns None if one of them swallows an error, as a handler that returns nothing.
+    """
+    with ExitStack() as stack:
+        for manager in managers:
+            stack.enter_context(manager)
+            context.check()  # it may have used up the time
+        return awaited(call())
 
 
 def ends_more_than_the_attempt(

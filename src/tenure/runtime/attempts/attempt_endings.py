@@ -21,7 +21,7 @@ from tenure.core.jobs.retry_policy import read_backoff
 from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.lease_policy import TTL_MAX
 from tenure.observe.events import Events
-from tenure.observe.jobs import AttemptFailed
+from tenure.observe.jobs import JobFailed, JobFailure, JobRetried
 from tenure.observe.log_records import Raised
 from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.reports import (
@@ -45,12 +45,12 @@ class AttemptEndings:
         self,
         clock: Clock,
         events: Events,
-        on_given_up: Callable[[JobRecord, AttemptFailed, Raised], None],
+        on_failed: Callable[[JobRecord, JobFailed | JobRetried, Raised | None], None],
     ) -> None:
-        """`on_given_up` gets each final failure. The event is emitted once the store has it."""
+        """`on_failed` gets the event of each failure, to emit it once the store has stored it."""
         self._clock = clock
         self._events = events
-        self._on_given_up = on_given_up
+        self._on_failed = on_failed
 
     def timed_out(self, handler: Handler, record: JobRecord, began: float) -> Settlement:
         """Return the end of an attempt whose thread came back after its time-out."""
@@ -68,12 +68,12 @@ class AttemptEndings:
             return self._given_up(record, error, "arguments", began)
         retry = read_backoff(read_options(record.options).retry) or handler.retry
         if not retry.allows(failures):
-            reason = "timeout" if isinstance(error, TimedOut) else "error"
+            reason: JobFailure = "timeout" if isinstance(error, TimedOut) else "error"
             return self._given_up(record, error, reason, began)
         report = report_on(error)
         requested = requested_pause(error)
         delay = retry.delay(failures, self._clock.random()) if requested is None else requested
-        self.report_retry(record, report, delay)
+        self._on_failed(record, self._retried(record, report, delay, began), None)
         return endings.retried(
             record,
             delay=min(delay, TTL_MAX),
@@ -82,28 +82,60 @@ class AttemptEndings:
         )
 
     def _given_up(
-        self, record: JobRecord, error: BaseException, reason: str, began: float
+        self, record: JobRecord, error: BaseException, reason: JobFailure, began: float
     ) -> Settlement:
         report = report_on(error)
-        event = AttemptFailed(
-            record.task, record.id, runs_of(record), report.line, None, report.trace
-        )
         raised = Raised(error, traceback_of(error), report.trace or report.line)
-        self._on_given_up(record, event, raised)
+        self._on_failed(record, self._failed(record, report, reason, began), raised)
         history = self.history(record, "failed", began, report.line)
         error_kept = msgspec.json.encode(report)
         return endings.failed(record, reason=reason, error=error_kept, history=history)
 
-    def failed_unreadably(self, record: JobRecord, error: BaseException) -> Settlement:
+    def failed_unreadably(
+        self, record: JobRecord, error: BaseException, began: float
+    ) -> Settlement:
         """Return the end of an attempt whose error raises when it is formatted."""
         report = ErrorReport(type(error).__qualname__, "it could not be formatted; see the log")
+        self._on_failed(record, self._failed(record, report, "error", began), None)
         return endings.failed(record, reason="error", error=msgspec.json.encode(report))
 
-    def report_retry(self, record: JobRecord, report: ErrorReport, pause: float) -> None:
-        """Emit the event of a failure after which the job is tried again."""
-        retry_in = round(pause, 1)
-        event = AttemptFailed(record.task, record.id, runs_of(record), report.line, retry_in)
-        self._events.emit(event, record)
+    def report_retry(
+        self, record: JobRecord, report: ErrorReport, pause: float, began: float
+    ) -> None:
+        """Emit the event of a failure after which the same attempt calls its function again."""
+        self._events.emit(self._retried(record, report, pause, began), record)
+
+    def _retried(
+        self, record: JobRecord, report: ErrorReport, pause: float, began: float
+    ) -> JobRetried:
+        return JobRetried(
+            task=record.task,
+            job=record.id,
+            queue=record.queue,
+            attempt=runs_of(record),
+            error=report.line,
+            retry_in=round(pause, 1),
+            seconds=self._since(began),
+        )
+
+    def _failed(
+        self, record: JobRecord, report: ErrorReport, cause: JobFailure, began: float
+    ) -> JobFailed:
+        return JobFailed(
+            task=record.task,
+            job=record.id,
+            queue=record.queue,
+            attempt=runs_of(record),
+            cause=cause,
+            error=report.line,
+            trace=report.trace,
+            losses=record.losses,
+            replica=record.replica,
+            seconds=self._since(began),
+        )
+
+    def _since(self, began: float) -> float:
+        return round(self._clock.boot() - began, 6)
 
     def history(
         self, record: JobRecord, outcome: AttemptOutcome, began: float, error: str = ""

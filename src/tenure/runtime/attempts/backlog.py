@@ -24,6 +24,8 @@ _WAIT_MAX = 1.0
 # Results queue up while the store does not answer. Beyond this number nothing is claimed.
 _UNSETTLED_MAX = 2000
 
+_NO_SLOT = "its worker has no free slot"
+
 
 class Backlog:
     """Claimed jobs that wait for a slot, or to run alone in this process."""
@@ -146,17 +148,17 @@ class Backlog:
         """Hand back jobs that were claimed ahead and have waited too long for a slot."""
         now = self._clock.boot()
         while self._ahead and now - self._ahead[0][1] >= _WAIT_MAX:
-            self._settler.hand_back(self._ahead.popleft()[0])
+            self._settler.hand_back(self._ahead.popleft()[0], reason=_NO_SLOT)
             # Jobs take longer than measured: claim nothing ahead until one has ended.
             self._slots.mean_seconds = None
         for waiting in (self._runs, self._for_process):
             while waiting and now - waiting[0][1] >= _WAIT_MAX:
-                self._settler.hand_back(waiting.popleft()[0])
+                self._settler.hand_back(waiting.popleft()[0], reason=_NO_SLOT)
 
-    def hand_back(self) -> None:
+    def hand_back(self, *, reason: str) -> None:
         """Hand back all waiting jobs to other workers."""
         for record in self.take(self.ids):
-            self._settler.hand_back(record)
+            self._settler.hand_back(record, reason=reason)
 
     def take(self, ids: Collection[str]) -> list[JobRecord]:
         """Remove these jobs from the backlog; return the ones that were in it."""

@@ -21,7 +21,10 @@ __all__ = ["EXECUTORS", "Around", "Executor", "Handler", "Pacing"]
 Around: TypeAlias = Callable[
     [JobContext], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 ]
-"""Middleware: returns the context manager that surrounds one attempt."""
+"""Middleware: returns the context manager that surrounds one attempt.
+
+An async one is entered on the event loop, a plain one where the handler runs.
+"""
 
 Executor: TypeAlias = Literal["auto", "thread", "process"]
 """Where a handler runs; "auto": async functions on the loop, plain ones in threads."""
@@ -58,6 +61,13 @@ class Handler(Struct, frozen=True, kw_only=True):
     retry: Backoff
     executor: Executor = "auto"
     pacing: Pacing | None = None
+    expected: float | None = None
+    """How many seconds a run usually takes; a much longer one is reported."""
+
+    @property
+    def runs_in_thread(self) -> bool:
+        """Whether a thread of the worker calls it, not the event loop or a child process."""
+        return not self.is_async and self.executor != "process"
 
     @property
     def is_cancellable(self) -> bool:

@@ -150,4 +150,4 @@ class LentSlots:
         now = self._clock.boot()
         if now - self._reported_at >= _REPORT_EVERY:
             self._reported_at = now
-            self._events.emit(SlotsKept(job.task, job.id, awaited, len(self._waits), why))
+            self._events.emit(SlotsKept(job.task, job.id, awaited, len(self._waits), why), job)

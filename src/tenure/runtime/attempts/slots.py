@@ -18,14 +18,17 @@ from typing import Any, Literal
 
 from tenure.core.jobs import endings
 from tenure.core.jobs.records import JobRecord, Note, Settlement
+from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
-from tenure.observe.jobs import HandlerStuck, JobRunsLong
+from tenure.observe.jobs import HandlerStuck, JobRunsLong, JobStarted
 from tenure.observe.log_records import fields_of
 from tenure.runtime.attempts.attempt import AttemptRunner
 from tenure.runtime.attempts.attempt_endings import AttemptEndings
+from tenure.runtime.attempts.expected_times import ExpectedTimes
 from tenure.runtime.attempts.handler import Around, Handler
+from tenure.runtime.attempts.job_ends import report_success
 from tenure.runtime.attempts.lent_slots import LentSlots
 from tenure.runtime.attempts.processes.pool import ProcessLimits
 from tenure.runtime.attempts.running_job import Insert, RunningJob, StopReason
@@ -39,6 +42,9 @@ log = logging.getLogger("tenure")
 
 # Ended jobs are remembered to name what may have blocked the interpreter a moment ago.
 _ENDED_KEPT = 32
+
+_STOPPED = "its worker was stopped"
+_RAN_ON = f"{_STOPPED}, and it ran on"
 
 _UNEXPECTED = "job %s failed in an unexpected way"
 
@@ -55,6 +61,8 @@ class _Running:
     """Whether it began before any job of its task had waited for another job."""
     is_reported_long: bool = False
     """Whether `JobRunsLong` was emitted for it."""
+    is_abandoned: bool = False
+    """Whether it was handed back although it runs on."""
     task: asyncio.Task[None] | None = None
 
     def stop(self, reason: StopReason) -> None:
@@ -110,6 +118,7 @@ class Slots:
             ),
             on_room=on_room,
         )
+        self.expected_times = ExpectedTimes(clock, events)
         self._running: dict[_Running, None] = {}  # in the order in which they began
         self._ended_at: deque[tuple[float, JobRecord]] = deque(maxlen=_ENDED_KEPT)
         self._lent = LentSlots(
@@ -189,12 +198,18 @@ class Slots:
         if not is_run(record):  # runs of timers take no slot from the jobs that they wait for
             context.lend_slot = partial(self._lend, running)
         self._running[running] = None
+        if handler.expected is not None:
+            self.expected_times.began(running, record, handler)
         self._in_processes += handler.executor == "process"
         self.runs += is_run(record)
         # A copy of the worker's context: the end of another job may call this, with that job's
         # context.
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
+        if self._events.wants_details:
+            waited = max(0.0, (record.started - record.due) / 1e6)
+            run = runs_of(record)
+            self._events.emit(JobStarted(record.task, record.id, record.queue, run, waited), record)
 
     def must_yield(self, record: JobRecord) -> bool:
         """Whether a job must wait, because the jobs it would wait for could get no slot."""
@@ -210,13 +225,20 @@ class Slots:
         return keeping >= self._lent.share
 
     def report_long(self, seconds: float) -> None:
-        """Report jobs without a time-out that run for longer than `seconds`, each once."""
+        """Report jobs without a time-out that run for longer than `seconds`, each once.
+
+        Jobs of tasks with `expected` have an alarm of their own.
+        """
         now = self._clock.boot()
         for running in self._running:
             age, record = now - running.began, running.record
-            if age > seconds and record.timeout is None and not running.is_reported_long:
+            if running.handler.expected is not None or record.timeout is not None:
+                continue
+            if age > seconds and not running.is_reported_long:
                 running.is_reported_long = True
-                self._events.emit(JobRunsLong(record.task, record.id, round(age, 1)))
+                queue, run = record.queue, runs_of(record)
+                event = JobRunsLong(record.task, record.id, round(age, 1), queue, run)
+                self._events.emit(event, record)
 
     def stop(self, reason: StopReason, ids: Collection[str] | None = None) -> None:
         """Ask the jobs in `ids` to stop, or all."""
@@ -246,10 +268,9 @@ class Slots:
                 running.task.cancel()
         await self._clock.sleep(0)
         for running in self._running:
-            settlement = self._stopped(
-                running, "handed back", "its worker was stopped, and it ran on"
-            )
-            self._settler.settle(running.record, settlement)
+            settlement = self._stopped(running, "handed back", _RAN_ON)
+            self._settler.settle(running.record, settlement, reason=_RAN_ON)
+            running.is_abandoned = True
 
     @property
     def all_stopping(self) -> bool:
@@ -271,14 +292,21 @@ class Slots:
             # The error itself cannot be formatted. The job must still be settled.
             about = running.record
             log.exception(_UNEXPECTED, about.id, extra=fields_of(about))
-            settlement = self._endings.failed_unreadably(running.record, error)
+            settlement = self._endings.failed_unreadably(about, error, running.began)
         finally:
-            self._ended(running)
+            seconds = self._ended(running)
         if settlement is not None:
             self.ends[settlement.outcome] += 1
-            self._settler.settle(running.record, settlement)
+            reason = ""
+            if settlement.outcome == "handed back":
+                if running.is_abandoned:
+                    return
+                reason = _STOPPED
+            self._settler.settle(running.record, settlement, seconds=seconds, reason=reason)
         elif running.context.is_settled:
             self.ends["succeeded"] += 1
+            if self._events.wants_details:
+                report_success(self._events, running.record, seconds)
 
     def _after_cancel(self, running: _Running) -> Settlement | None:
         """Return the settlement of a cancelled attempt; None if none is needed."""
@@ -289,7 +317,7 @@ class Slots:
             case "taken over":
                 return None
             case "shutting down":
-                return self._stopped(running, "handed back", "its worker was stopped")
+                return self._stopped(running, "handed back", _STOPPED)
             case "cancelled":
                 return self._stopped(running, "cancelled")
             case "timed out":
@@ -319,8 +347,11 @@ class Slots:
             else nullcontext()
         )
 
-    def _ended(self, running: _Running) -> None:
+    def _ended(self, running: _Running) -> float:
+        """Free the slot of an attempt; return for how many seconds it ran."""
         self._running.pop(running, None)
+        if running.handler.expected is not None:
+            self.expected_times.ended(running)
         self.runs -= is_run(running.record)
         self._lent.ended(running.record)
         self._lent.pass_on()
@@ -329,11 +360,12 @@ class Slots:
             self._board.end(running.place)
         now = self._clock.boot()
         self._ended_at.append((now, running.record))
+        seconds = now - running.began
         if not is_run(running.record):
-            took = now - running.began
             mean = self.mean_seconds
-            self.mean_seconds = took if mean is None else 0.9 * mean + 0.1 * took
+            self.mean_seconds = seconds if mean is None else 0.9 * mean + 0.1 * seconds
         self._on_freed()
+        return seconds
 
 
 def is_run(record: JobRecord) -> bool:

@@ -20,13 +20,14 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from tenure.core.clock import Clock
+from tenure.core.overdue import overdue_after
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import UNLOCKED, Decision
 from tenure.core.schedules.steps import Step
 from tenure.core.schedules.ticks import Advance
 from tenure.observe.events import Events
 from tenure.observe.jobs import HandlerStuck
-from tenure.observe.timers import TickSkipped, TickUnlocked
+from tenure.observe.timers import TickSkipped, TickUnlocked, TimerRunsLong
 from tenure.runtime.attempts.attempt import STUCK_AFTER, ends_more_than_the_attempt
 from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.threads import Threads
@@ -189,9 +190,12 @@ class UnlockedRuns:
         """Run the function to its end, and log whatever it raises."""
         unlocked_since.set(now)
         alarms = []
+        if (expected := run.handler.expected) is not None:
+            late = partial(self._report_long, run, self._clock.boot(), expected)
+            alarms.append(set_alarm(self._clock, overdue_after(expected), late))
         if timeout is not None:
             stuck = partial(self._report_stuck, run, "timed out")
-            alarms = [
+            alarms += [
                 set_alarm(self._clock, timeout, partial(self._time_out, run)),
                 set_alarm(self._clock, timeout + STUCK_AFTER, stuck),
             ]
@@ -203,7 +207,8 @@ class UnlockedRuns:
         except BaseException as error:
             if ends_more_than_the_attempt(error, run.handler, task):
                 raise
-            log.exception("timer %r failed in a run without the store", run.timer)
+            text = "timer %r failed in a run without the store"
+            log.exception(text, run.timer, extra={"timer": run.timer})
         finally:
             for alarm in alarms:
                 alarm.cancel()
@@ -214,13 +219,19 @@ class UnlockedRuns:
         return await self._threads.run(partial(handler.function, *arguments))
 
     def _time_out(self, run: _Run) -> None:
-        log.error("timer %r ran without the store for longer than its timeout", run.timer)
+        text = "timer %r ran without the store for longer than its timeout"
+        log.error(text, run.timer, extra={"timer": run.timer})
         run.stop("timed out")
+
+    def _report_long(self, run: _Run, began: float, expected: float) -> None:
+        seconds = round(self._clock.boot() - began, 1)
+        self._events.emit(TimerRunsLong(run.timer, "", seconds, expected))
 
     def _report_stuck(self, run: _Run, reason: StopReason) -> None:
         self._events.emit(HandlerStuck(run.handler.name, "", reason))
 
     def _log_cancel(self, run: _Run) -> None:
+        about = {"timer": run.timer}
         match run.stop_reason:
             case "timed out" | "abandoned":
                 pass  # logged already
@@ -229,6 +240,8 @@ class UnlockedRuns:
                     "timer %r was stopped in a run without the store, because its worker stops; "
                     "this tick does not run again",
                     run.timer,
+                    extra=about,
                 )
             case None:
-                log.error("timer %r cancelled itself in a run without the store", run.timer)
+                text = "timer %r cancelled itself in a run without the store"
+                log.error(text, run.timer, extra=about)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Coroutine
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +21,7 @@ from tenure.core.leases import Acquired, Busy, Lease, Meta
 from tenure.core.store_policy import retry_after_error
 from tenure.errors import LimitMismatch, StoreError, StoreUnavailable
 from tenure.observe.events import Events
-from tenure.observe.locks import LimitsDiffer
+from tenure.observe.locks import LimitsDiffer, LockRefused, LockTimedOut
 from tenure.runtime.background import Background
 from tenure.runtime.leases.local_queue import LocalQueue
 from tenure.runtime.process_info import about_this_process
@@ -48,10 +50,15 @@ class LeaseRequest(Struct, frozen=True, kw_only=True):
 
 
 class Grip(Struct, frozen=True):
-    """An acquired lease, with the boot instant at which its request was sent."""
+    """An acquired lease, with instants of the boot clock."""
 
     lease: Lease
     sent: float
+    """When the request was sent that was granted."""
+    began: float
+    """When its caller began to acquire it, before all waiting."""
+    took_over: bool = False
+    """Whether its last holder never released it."""
 
 
 class Acquirer:
@@ -75,59 +82,65 @@ class Acquirer:
 
         Raises StoreUnavailable if the store does not answer, LimitMismatch if strict.
         """
-        until = math.inf if wait is None else self._clock.boot() + wait
+        began = self._clock.boot()
         if wait == 0:
-            return await _Attempt(self, ask, until, waits=False).run()
-        if not await self._lines.enter(ask.key, wait):
-            return None
-        try:
-            return await _Attempt(self, ask, until, waits=True).run()
-        finally:
-            self._lines.leave(ask.key)
+            grip = await _Attempt(self, ask, began, began, waits=False).run()
+            if grip is None and self._events.wants_details:
+                self._events.emit(LockRefused(ask.key, ask.limit))
+            return grip
+        grip = None
+        if await self._lines.enter(ask.key, wait):
+            until = math.inf if wait is None else began + wait
+            try:
+                grip = await _Attempt(self, ask, began, until, waits=True).run()
+            finally:
+                self._lines.leave(ask.key)
+        if grip is None and self._events.wants_details:
+            self._events.emit(LockTimedOut(ask.key, ask.limit, self._clock.boot() - began))
+        return grip
 
-    async def release(self, lease: Lease, keep: float = 0.0) -> bool:
-        """Release a lease; if the caller is cancelled meanwhile, continue in the background.
-
-        With `keep` the lease stays in the store for that many seconds. Returns False if the lease
-        was gone although no earlier try can have removed it: then it had been lost unnoticed.
-        """
-        try:
-            return await self._give_back(lease, keep)
-        except asyncio.CancelledError:
-            self._background.spawn(self._give_back(lease, keep))
-            raise
+    def in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry on with a release whose caller was cancelled."""
+        self._background.spawn(work)
 
     def release_all_of(self, key: str, holder: str) -> None:
         """Release in the background what a holder id has: a lease, a place in the queue, or
         nothing.
         """
-        self._background.spawn(self._give_back(Lease(key=key, holder=holder), keep=0.0))
+        self._background.spawn(self.release(Lease(key=key, holder=holder)))
 
-    async def _give_back(self, lease: Lease, keep: float) -> bool:
+    async def release(self, lease: Lease, keep: float = 0.0) -> bool:
+        """Release a lease; a caller that is cancelled must repeat it `in_background`.
+
+        With `keep` the lease stays in the store for that many seconds. Returns False if the lease
+        was gone although no earlier try can have removed it: then it had been lost unnoticed.
+        """
         for failures in range(1, _RELEASE_TRIES + 1):
             try:
                 held = await self._end_on_store(lease, keep)
             except StoreUnavailable as error:
                 level = logging.WARNING if failures == 1 else logging.INFO
-                log.log(level, "could not release %r yet: %s", lease.key, error)
+                fields = {"lock": lease.key, "outage": "release"}
+                log.log(level, "could not release %r yet: %s", lease.key, error, extra=fields)
             except StoreError as error:
-                log.warning("could not release %r; it ends with its ttl: %s", lease.key, error)
+                text, fields = "could not release %r; it ends with its ttl: %s", {"lock": lease.key}
+                log.warning(text, lease.key, error, extra=fields)
                 return True
             else:
                 if held is not None:
-                    if lease.fence:  # otherwise it may never have been granted
-                        about = {"lock": lease.key, "fence": lease.fence}
-                        log.debug("lock %r released", lease.key, extra=about)
                     # After a failed try, that try may have removed it.
                     return held or failures > 1
             await self._clock.sleep(retry_after_error(failures, self._clock.random()))
-        log.warning("gave up releasing %r; what is left of it ends with its ttl", lease.key)
+        fields = {"lock": lease.key, "outage": "gave up releasing"}
+        log.warning(
+            "gave up releasing %r; what is left of it ends with its ttl", lease.key, extra=fields
+        )
         return True
 
     async def _end_on_store(self, lease: Lease, keep: float) -> bool | None:
         if keep > 0:
             # The last renewal gives it exactly the remaining time to stay.
-            [held] = await self.store.leases.renew([replace(lease, ttl=keep)])
+            [held] = await self.store.leases.renew([replace(lease, ttl=keep, kept=True)])
             return held
         [released] = await self.store.leases.release([lease])
         return released
@@ -142,16 +155,20 @@ class Acquirer:
 class _Attempt:
     """One caller's attempt to acquire a lease, under one holder id."""
 
-    def __init__(self, acquirer: Acquirer, ask: LeaseRequest, until: float, *, waits: bool) -> None:
+    def __init__(
+        self, acquirer: Acquirer, ask: LeaseRequest, began: float, until: float, *, waits: bool
+    ) -> None:
         self._acquirer = acquirer
         self._store = acquirer.store
         self._clock = acquirer.store.clock
         self._ask = ask
+        self._began = began
         self._until = until
         self._waits = waits
         self._meta = {**acquirer.about_us, **ask.meta} if ask.meta else acquirer.about_us
         self._holder = self._clock.token()
         self._limit_noted = False
+        self._took_over: bool | None = None  # until the first grant
 
     async def run(self) -> Grip | None:
         try:
@@ -161,17 +178,7 @@ class _Attempt:
             raise
         if grip is None and self._waits:
             self._clean_up()
-        self._tell(grip)
         return grip
-
-    def _tell(self, grip: Grip | None) -> None:
-        name = self._ask.key
-        if grip is None:
-            log.debug("lock %r skipped: others hold it", name, extra={"lock": name, "fence": None})
-        else:
-            fence = grip.lease.fence
-            about = {"lock": name, "fence": fence}
-            log.debug("lock %r acquired with fence %d", name, fence, extra=about)
 
     async def _contend(self) -> Grip | None:
         answer = await self._ask_store()
@@ -192,16 +199,18 @@ class _Attempt:
     async def _ask_store(self) -> Grip | Busy:
         """Request until the store answers, within the time for outages."""
         failures = 0
-        patience = min(_OUTAGE_PATIENCE if self._waits else 0.0, self._until - self._clock.boot())
-        give_up_at = self._clock.boot() + patience
+        now = self._clock.boot()
+        give_up_at = min(now + _OUTAGE_PATIENCE if self._waits else now, self._until)
         while True:
             sent = self._clock.boot()
             try:
                 answer = await self._send()
                 if isinstance(answer, Busy):
                     return answer
+                if self._took_over is None:  # the answer to a repeat no longer says so
+                    self._took_over = answer.took_over
                 if self._clock.boot() < trust_until(sent, self._ask.ttl):
-                    return Grip(answer.lease, sent)
+                    return Grip(answer.lease, sent, self._began, self._took_over)
                 # A repeated request under the same holder id returns the same grant with its full
                 # ttl.
                 msg = f"the store took longer to answer than the ttl of {self._ask.ttl:g} s"

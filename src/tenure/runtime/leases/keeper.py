@@ -1,6 +1,7 @@
 """The keeper renews every lease of this process, and declares a lease lost that it cannot trust.
 
-It runs on the host, so that a blocked user loop loses no lease.
+It runs on the host, so that a blocked user loop loses no lease. For the same reason it reports
+locks that are held for longer than their holder expected.
 
 Invariant: a lease is trusted until *send time of the last good renewal + ttl - margin* on the boot
 clock. After a failed renewal its state is unknown, not lost, and the keeper retries until then. If
@@ -20,10 +21,11 @@ from contextlib import suppress
 from tenure.core.clock import Clock
 from tenure.core.lease_policy import renew_after, trust_until
 from tenure.core.leases import Lease
+from tenure.core.overdue import overdue_after
 from tenure.core.store_policy import retry_after_error
 from tenure.errors import TenureError
 from tenure.observe.events import Events
-from tenure.observe.locks import RenewalFailing, RenewalRestored
+from tenure.observe.locks import LockHeldLong, RenewalFailing, RenewalRestored
 from tenure.runtime.background import start_soon
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host, HostedTask
@@ -57,10 +59,16 @@ class KeptLease:
         sent: float,
         clock: Clock,
         on_lost: Callable[[str], None],
+        *,
         max_hold: float | None = None,
+        expected: float | None = None,
     ) -> None:
         self.lease = lease
-        self._ends_at = math.inf if max_hold is None else clock.boot() + max_hold
+        self.since = clock.boot()
+        """When the holder got it; the lease is a little older."""
+        self.expected = expected
+        self.overdue_at = math.inf if expected is None else self.since + overdue_after(expected)
+        self._ends_at = math.inf if max_hold is None else self.since + max_hold
         self.deadline = min(trust_until(sent, lease.ttl), self._ends_at)
         self.renew_at = sent + renew_after(lease.ttl, clock.random())
         self.failures = 0
@@ -120,6 +128,12 @@ class KeptLease:
             self.reason = reason
         self._on_lost(reason)
 
+    def take_alarm(self) -> bool:
+        """Return whether to report that it is held for too long: once, and not after its end."""
+        with self._deciding:
+            self.overdue_at = math.inf
+            return not self._ended and self.reason is None
+
     def postpone(self, now: float) -> None:
         """Plan another renewal soon, after one with an unknown outcome."""
         self.failures += 1
@@ -166,7 +180,7 @@ class Keeper:
         with self._changing:
             self._kept[kept] = None
             self._kept_lately = True
-            sooner = min(kept.renew_at, kept.deadline) < self._planned
+            sooner = min(kept.renew_at, kept.deadline, kept.overdue_at) < self._planned
         if sooner and self._loop is not None:
             with suppress(RuntimeError):  # the host's thread has ended, and another one is starting
                 self._loop.call_soon_threadsafe(self._changed.set)
@@ -211,7 +225,7 @@ class Keeper:
         """Do what is due. Returns the seconds until the next thing to do, None if there is none."""
         try:
             now = self._clock.boot()
-            self._lose_overdue(now)
+            self._watch(now)
             self._start_renewal(now)
             self._start_prune(now)
             wake_at = self._plan()
@@ -220,10 +234,14 @@ class Keeper:
             return _AFTER_A_SURPRISE
         return None if math.isinf(wake_at) else max(0.0, wake_at - self._clock.boot())
 
-    def _lose_overdue(self, now: float) -> None:
+    def _watch(self, now: float) -> None:
+        """Lose what can no longer be trusted, and report what is held for too long."""
         for kept in self._snapshot():
             if kept.deadline <= now and kept.is_lost:
                 self.drop(kept)
+            elif kept.overdue_at <= now and kept.take_alarm():
+                lease, expected = kept.lease, kept.expected or 0.0
+                self._events.emit(LockHeldLong(lease.key, lease.fence, now - kept.since, expected))
 
     def _start_renewal(self, now: float) -> None:
         """Renew what is due, one batch at a time, without waiting for its reply here."""
@@ -325,7 +343,7 @@ class Keeper:
         """Compute and publish the boot instant of the next wake-up."""
         with self._changing:
             self._drop_forgotten()
-            instants = [kept.deadline for kept in self._kept]
+            instants = [min(kept.deadline, kept.overdue_at) for kept in self._kept]
             if self._renewal is None and self._kept:
                 instants += [kept.renew_at for kept in self._kept]
             if self._kept_lately:

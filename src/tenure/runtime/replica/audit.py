@@ -71,6 +71,5 @@ class Audit:
         here = running()
         for record in page.jobs:
             if record.id not in here:
-                self._settler.hand_back(
-                    record, why="its worker had finished it, or never received it"
-                )
+                reason = "its worker had finished it, or never received it"
+                self._settler.hand_back(record, reason=reason, is_recorded=True)

@@ -1,6 +1,7 @@
-"""The janitor: a replica that beats also recovers the jobs of dead replicas, and prunes.
+"""The janitor: a replica that beats also recovers the jobs of dead replicas, prunes, and watches.
 
-Every replica does this, so there is no leader to elect. The store gives each orphan to one of them.
+Every replica does this, so there is no leader to elect. The store gives each orphan to one of them,
+and the lease to look at the queues as well.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from tenure.core.recovery_policy import Reading, clock_jump, first_recovery_afte
 from tenure.core.settings import Settings
 from tenure.errors import TenureError
 from tenure.observe.events import Events
+from tenure.runtime.clock_watch import ClockWatch
 from tenure.runtime.pruning import prune
+from tenure.runtime.replica.queue_watch import QueueWatch
 from tenure.runtime.replica.recovery import Recovery
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.stores.contract import Store
@@ -36,12 +39,20 @@ _SECOND_LOOK = 1.2
 # A smaller lead needs no write: recovery starts 5 s after a deadline at the earliest.
 _LEAD_MIN = 0.5
 
+# A replica that stops waits so long for the end of a slice, as for the release of its lease.
+_SLICE_PATIENCE = 1.0
+
 
 class Janitor:
     """Decides after each beat whether to recover and prune, and does so beside the beats."""
 
-    def __init__(self, store: Store, settings: Settings, events: Events) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, events: Events, clock_watch: ClockWatch
+    ) -> None:
         self._store = store
+        self._events = events
+        self._clock_watch = clock_watch
+        self._queue_watch = QueueWatch(store, settings.queue_expected, events)
         self._clock = store.clock
         self._ttl = settings.replica_ttl
         self._recovery = Recovery(settings, self._clock, events)
@@ -53,11 +64,23 @@ class Janitor:
         self._forget_at = 0.0
         self._recovering: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        for task in (self._recovering, self._pruning):
+        for task in (self._recovering, self._pruning, self._watching):
             if task is not None:
                 task.cancel()
+
+    async def leave(self) -> None:
+        """Stop, and let others take over at once what this replica alone does.
+
+        A slice that is being recovered ends: once it is settled, nobody else reports its jobs.
+        """
+        self._recovery.stop()
+        if self._recovering is not None:
+            await asyncio.wait({self._recovering}, timeout=_SLICE_PATIENCE)
+        self.close()
+        await self._queue_watch.leave()
 
     @property
     def ahead(self) -> float:
@@ -76,15 +99,18 @@ class Janitor:
 
     def beaten(self, sent: float, beat: Beat | None) -> bool:
         """Record a successful beat. Returns whether the record may have expired before it."""
-        gap, late_by = sent - self._last_beat, self._clock.boot() - self._last_beat
-        jump = 0.0 if beat is None else self._lead.read(Reading(sent, beat.now))
+        answered = self._clock.boot()
+        gap, late_by, jump = sent - self._last_beat, answered - self._last_beat, 0.0
+        if beat is not None:
+            jump = self._lead.read(Reading(sent, beat.now))
+            self._clock_watch.heard(beat.now, sent=sent, answered=answered, events=self._events)
         if pause := recovery_pause(self._ttl, gap=gap, jump=jump):
             self._may_recover_at = max(self._may_recover_at, sent + pause)
         self._last_beat = sent
         return late_by + max(0.0, jump) > self._ttl
 
     def look(self, by: str, beat: Beat) -> None:
-        """Start recovery and pruning if they are due. Beats do not wait for them."""
+        """Start recovery, pruning and a look at the queues, if due. Beats do not wait for them."""
         now = self._clock.boot()
         if not beat.expired:
             self._expired_since = None
@@ -95,6 +121,8 @@ class Janitor:
         if now >= self._prune_at and _is_over(self._pruning):
             self._prune_at = now + _PRUNE_EVERY * (0.5 + self._clock.random())
             self._pruning = asyncio.ensure_future(self._prune())
+        if self._queue_watch.is_due(now) and _is_over(self._watching):
+            self._watching = asyncio.ensure_future(self._watch_queues())
 
     def next_look(self, pause: float) -> float:
         """Return the pause before the next beat, at most `pause`.
@@ -142,6 +170,14 @@ class Janitor:
             )
         except Exception:
             log.exception("pruning failed in an unexpected way; the next try is in a minute")
+
+    async def _watch_queues(self) -> None:
+        try:
+            await self._queue_watch.look()
+        except TenureError as error:
+            log.info("could not look at the queues; the next try is within a minute: %s", error)
+        except Exception:
+            log.exception("a look at the queues failed in an unexpected way; the next one follows")
 
 
 class _Lead:

@@ -13,19 +13,22 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.core.clock import Clock
 from tenure.core.jobs import endings, loss_policy
 from tenure.core.jobs.loss_policy import loss_delays
 from tenure.core.jobs.records import BATCH_MAX, JobRecord, Settled, Settlement
 from tenure.core.jobs.replicas import Orphans, Recovered
-from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.core.settings import Settings, WorkSettings
 from tenure.core.store_policy import retry_after_error
 from tenure.errors import StoreUnavailable
 from tenure.observe.events import Events
-from tenure.observe.jobs import JobLost, JobsRecovered
+from tenure.observe.jobs import JobsRecovered
+from tenure.observe.replica import ReplicaExpired
+from tenure.runtime.attempts.job_ends import report_end
+from tenure.runtime.process_info import process_name
 from tenure.stores.contract import Store
 
 __all__ = ["Recovery", "TakenJob", "leave", "recover_replica", "recovery_grace", "take"]
@@ -40,6 +43,9 @@ _TRIES = 5
 
 End: TypeAlias = Callable[[JobRecord, int], Settlement]
 """Decides how the attempt of an orphan ended, at an instant of the store's clock."""
+
+OnDead: TypeAlias = Callable[[Collection[str]], None]
+"""Gets the replicas that a look was the first to mark as dead."""
 
 
 def recovery_grace(settings: Settings) -> float:
@@ -58,6 +64,8 @@ class TakenJob(Struct, frozen=True):
     job: JobRecord | None
     """None if its record cannot be read."""
     became: Recovered
+    end: Settlement | None = None
+    """How its attempt has ended, if its record could be read."""
 
 
 async def take(
@@ -69,14 +77,18 @@ async def take(
     grace: float = 0.0,
     limit: int = _SLICE,
     as_of: int | None = None,
+    on_dead: OnDead | None = None,
 ) -> list[TakenJob] | None:
     """Settle up to `limit` orphans, of one replica or of all that are dead.
 
     Returns None if there were none, and an empty list if others have settled them meanwhile.
+    `on_dead` gets the replicas that this look was the first to mark as dead.
     """
     orphans = await store.jobs.orphans(
         by=by, replica=replica, grace=grace, limit=limit, as_of=as_of
     )
+    if on_dead is not None and orphans.dead:
+        on_dead(orphans.dead)
     if not orphans.jobs and not orphans.aside:
         return None
     ends = [end(job, orphans.now) for job in orphans.jobs]
@@ -84,15 +96,17 @@ async def take(
     return _taken(orphans, ends, answers)
 
 
-async def leave(store: Store, replica: str) -> list[str]:
+async def leave(store: Store, replica: str, events: Events | None = None) -> list[str]:
     """Hand back the jobs of a replica without counting losses, and remove its record.
 
-    Returns the ids of the jobs. The look comes first: it stops further claims of the replica, and
-    it finds jobs of a claim whose reply was lost.
+    Returns the ids of the jobs, and emits how each has ended. The look comes first: it stops
+    further claims of the replica, and it finds jobs of a claim whose reply was lost.
     """
     ids = []
     async for slice_ in _slices(store, by=replica, replica=replica, end=_handed_back_by(replica)):
         ids += [taken.became.id for taken in slice_]
+        if events is not None:
+            _report_ends(events, slice_, reason="its worker leaves")
     return ids
 
 
@@ -104,10 +118,12 @@ async def recover_replica(
     by: str,
     delays: Sequence[float],
     pause: float = 0.0,
+    on_dead: OnDead | None = None,
 ) -> list[TakenJob]:
     """Recover the jobs of a process that is known to be dead, without waiting for its ttl.
 
     Jobs in `started` count a loss. The others are handed back, and are due after `pause`.
+    `on_dead` is called if it has neither left nor was found dead before.
     """
     hand_back = _handed_back_by(by, pause)
 
@@ -117,7 +133,7 @@ async def recover_replica(
         return hand_back(job, at)
 
     taken = []
-    async for slice_ in _slices(store, by=by, replica=replica, end=end):
+    async for slice_ in _slices(store, by=by, replica=replica, end=end, on_dead=on_dead):
         taken += slice_
     return taken
 
@@ -129,16 +145,19 @@ class Recovery:
         self._settings = settings
         self._clock = clock
         self._events = events
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """End after the slice that is under way."""
+        self._is_stopping = True
 
     @property
     def delays(self) -> list[float]:
         """The delays after the first, second, ... loss of a job, one for each loss it may have."""
         return loss_delays(self._settings.loss_budget, self._clock.random())
 
-    async def run(
-        self, store: Store, by: str, as_of: int | None = None, *, named: str = ""
-    ) -> list[Recovered]:
-        """Settle all expired jobs, slice by slice. Events name `named`, or else `by`.
+    async def run(self, store: Store, by: str, as_of: int | None = None) -> list[Recovered]:
+        """Settle all expired jobs, slice by slice. Events name this host and process.
 
         With `as_of`, the instant of a beat, a store clock that was set ahead since expires nothing.
         """
@@ -148,19 +167,28 @@ class Recovery:
             return loss_policy.lost(job, by=by, at=at, delays=self.delays)
 
         everything: list[Recovered] = []
-        async for slice_ in _slices(store, by=by, end=end, grace=grace, as_of=as_of):
-            self.report(slice_, named or by)
+        async for slice_ in _slices(
+            store, by=by, end=end, grace=grace, as_of=as_of, on_dead=self.report_dead
+        ):
+            self.report(slice_)
             everything += [taken.became for taken in slice_]
+            if self._is_stopping:
+                break
         return everything
 
-    def report(self, taken: Collection[TakenJob], by: str) -> None:
-        """Emit one event for a slice, and one for each job that is lost for good."""
+    def report_dead(self, replicas: Collection[str]) -> None:
+        """Emit one event for each worker that was found dead, whether it had jobs or not."""
+        for replica in replicas:
+            self._events.emit(ReplicaExpired(replica, process_name()))
+
+    def report(self, taken: Collection[TakenJob]) -> None:
+        """Emit one event for a slice, and one for each job that has failed or was cancelled."""
         ids: dict[str, list[str]] = defaultdict(list)
         for orphan in taken:
             ids[orphan.became.state or "unreadable"].append(orphan.became.id)
         self._events.emit(
             JobsRecovered(
-                by=by,
+                by=process_name(),
                 replicas=tuple(dict.fromkeys(orphan.became.replica for orphan in taken)),
                 waiting=tuple(ids["waiting"]),
                 failed=tuple(ids["failed"]),
@@ -168,11 +196,15 @@ class Recovery:
                 unreadable=tuple(ids["unreadable"]),
             )
         )
-        for orphan in taken:
-            if orphan.job is not None and orphan.became.state == "failed":
-                job, lost = orphan.job, orphan.became
-                event = JobLost(job.task, job.id, runs_of(job), lost.losses, lost.replica)
-                self._events.emit(event, job)
+        ended = [orphan for orphan in taken if orphan.became.state != "waiting"]
+        _report_ends(self._events, ended)
+
+
+def _report_ends(events: Events, taken: Collection[TakenJob], reason: str = "") -> None:
+    for orphan in taken:
+        if orphan.job is not None and orphan.end is not None and orphan.became.state is not None:
+            end = replace(orphan.end, state=orphan.became.state)
+            report_end(events, orphan.job, end, reason=reason)
 
 
 async def _slices(
@@ -183,10 +215,13 @@ async def _slices(
     replica: str | None = None,
     grace: float = 0.0,
     as_of: int | None = None,
+    on_dead: OnDead | None = None,
 ) -> AsyncIterator[list[TakenJob]]:
     in_vain = 0
     while in_vain < _IN_VAIN_MAX:
-        slice_ = await take(store, by=by, end=end, replica=replica, grace=grace, as_of=as_of)
+        slice_ = await take(
+            store, by=by, end=end, replica=replica, grace=grace, as_of=as_of, on_dead=on_dead
+        )
         if slice_ is None:
             return
         in_vain = 0 if slice_ else in_vain + 1
@@ -239,7 +274,7 @@ def _taken(
     orphans: Orphans, ends: Sequence[Settlement], answers: Sequence[Settled | None]
 ) -> list[TakenJob]:
     taken = [
-        TakenJob(job, _became(job, end, answer))
+        TakenJob(job, _became(job, end, answer), end)
         for job, end, answer in zip(orphans.jobs, ends, answers, strict=True)
         if answer is not None and answer != "lost"
     ]

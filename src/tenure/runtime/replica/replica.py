@@ -23,7 +23,7 @@ from tenure.core.leases import Meta
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
 from tenure.runtime.data_loss import Holdings
-from tenure.runtime.host import Host, HostedTask
+from tenure.runtime.host import Host, HostedTask, Pulse
 from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.store_retry import Retrier
@@ -99,18 +99,22 @@ class Replica:
         self._listener = listener
         self._link = link
         self._resumed = resumed
-        self._janitor = Janitor(host.store, settings, events)
+        self._janitor = Janitor(host.store, settings, events, host.clock_watch)
         self._counts = CountInterval()
         self._loop = asyncio.get_running_loop()
         self._hosted: HostedTask | None = None
+        self._pulse: Pulse | None = None
         self.joining: str | None = None
         """The id under which it joins. The store may have it before the answer arrives."""
 
     def start(self) -> None:
+        self._pulse = self._host.add_pulse()
         self._hosted = self._host.start(self._run)
 
     async def stop(self) -> None:
         """Stop beating. The record stays until it is removed or expires."""
+        if self._pulse is not None:
+            self._host.remove_pulse(self._pulse)
         if self._hosted is not None:
             await self._host.stop(self._hosted)
 
@@ -121,6 +125,9 @@ class Replica:
         try:
             while True:
                 await self._join_and_live()
+        except asyncio.CancelledError:
+            await self._janitor.leave()
+            raise
         finally:
             self._janitor.close()
             if listening is not None:
@@ -149,6 +156,7 @@ class Replica:
             await self._janitor.begin([replica])
 
         await self._retrier.until_answered("join", join)
+        self._confirm()
 
     async def _stay_alive(self, replica: str) -> None:
         """Beat until the store says that the replica is dead. Errors do not end this."""
@@ -160,7 +168,8 @@ class Replica:
                 else:
                     return await self._beat_until_dead(replica)
             except Exception:
-                log.exception("a heartbeat failed in an unexpected way; the next one follows")
+                text = "a heartbeat failed in an unexpected way; the next one follows"
+                log.exception(text, extra={"replica": replica})
                 await self._clock.sleep(_AFTER_A_SURPRISE)
 
     async def _stay_alive_supervised(self, replica: str, link: SupervisorLink) -> bool:
@@ -222,9 +231,15 @@ class Replica:
     def _on_renewal(
         self, replica: str, held: int | None, cancels: list[str], *, revived: bool
     ) -> None:
+        self._confirm()
         self._notify(partial(self._listener.on_heartbeat, replica, held, revived=revived))
         if cancels:
             self._notify(self._listener.on_cancels, cancels)
+
+    def _confirm(self) -> None:
+        """Note for health checks that the store knows this replica."""
+        if self._pulse is not None:
+            self._pulse.last = self._clock.boot()
 
     def _on_order(self, order: Stop | Retire | IsolationOver | None) -> None:
         self._notify(self._listener.on_order, order)

@@ -18,11 +18,12 @@ from tenure.core.schedules.documents import ANSWERED_LATE, RAN_UNLOCKED, Decisio
 from tenure.core.schedules.steps import Step, left_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.observe.events import Events
-from tenure.observe.timers import TickSkipped, TicksMissed
+from tenure.observe.timers import TicksMissed
 from tenure.runtime.attempts.unlocked_runs import Outage, UnlockedRuns
 from tenure.runtime.store_retry import Retrier
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
+from tenure.runtime.timers.tick_reports import report_ran, report_skipped
 
 __all__ = ["TimerOutages"]
 
@@ -83,7 +84,7 @@ class TimerOutages:
         for decision in step.passed:
             outage.note(decision)
             if decision.outcome == "skipped":
-                self._events.emit(TickSkipped(timer.plan.name, decision.reason))
+                report_skipped(self._events, timer.plan, decision.reason)
         if step.runs:
             self._run(timer, outage, step, replica)
         timer.cursor = outage.upto = step.to
@@ -92,7 +93,7 @@ class TimerOutages:
     def _run(self, timer: TimerState, outage: Outage, step: Step, replica: str) -> None:
         name, now = timer.plan.name, self._scheduling.time.now()
         if self._scheduling.is_frozen(name, step.to):
-            self._events.emit(TickSkipped(name, "paused"))
+            report_skipped(self._events, timer.plan, "paused")
             outage.skipped(step.to, "paused")
         elif self._unlocked.start(timer.plan, step, previous=timer.last_run, now=now):
             outage.ran(step.to, replica)
@@ -128,8 +129,11 @@ class TimerOutages:
         is_wanted = not has_passed and timer.still_runs(tick, seen=outage.seen, now=first.now)
         timer.cursor = max(timer.cursor, tick)
         if not self._is_mine(run):
+            if not outage.has_run_first:
+                report_ran(self._events, timer.plan, outage.move, first)
             return
         if is_wanted:
+            report_ran(self._events, timer.plan, outage.move, first)
             timer.last_run = tick
             self._start(run)
         elif outage.has_run_first:

@@ -98,9 +98,11 @@ class TimerState:
                 "the last minute. It takes over a minute after the last process with that one left",
                 self.plan.definition.kind,
                 self.plan.name,
+                extra={"timer": self.plan.name},
             )
         elif self.yields and not yields:
-            log.info("%s %r ticks here from now on", self.plan.definition.kind, self.plan.name)
+            kind, name = self.plan.definition.kind, self.plan.name
+            log.info("%s %r ticks here from now on", kind, name, extra={"timer": name})
         self.yields = yields
 
     def moved(self, answer: Advanced) -> None:

@@ -22,7 +22,7 @@ from tenure.core.schedules.steps import Step, bounds, next_step, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.errors import StoreError
 from tenure.observe.events import Events
-from tenure.observe.timers import TickSkipped, TicksMissed
+from tenure.observe.timers import TicksMissed
 from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.unlocked_runs import UnlockedRuns, runs_unlocked
 from tenure.runtime.batcher import Batcher
@@ -31,6 +31,7 @@ from tenure.runtime.timers.declarations import Declarations
 from tenure.runtime.timers.outages import TimerOutages
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
+from tenure.runtime.timers.tick_reports import report_ran, report_skipped
 from tenure.runtime.timers.timer_slots import TimerSlots
 from tenure.stores.contract import Store
 
@@ -158,7 +159,8 @@ class Ticker:
             try:
                 pause = await self._look(timer, replica)
             except Exception:  # an error in one timer must not stop the others or the worker
-                log.exception("timer %r could not tick", timer.plan.name)
+                name = timer.plan.name
+                log.exception("timer %r could not tick", name, extra={"timer": name})
                 pause = _HELD
             if pause > 0 and not self._stopped.is_set():
                 await self._clock.wait(timer.wake_up, min(pause, _LOOK_EVERY))
@@ -318,10 +320,13 @@ class Ticker:
             if decision.outcome == "missed":
                 self._events.emit(TicksMissed(move.name, decision.ticks, decision.reason))
             else:
-                self._events.emit(TickSkipped(move.name, decision.reason))
+                report_skipped(self._events, timer.plan, decision.reason)
         if answer.outcome == "skipped":
-            self._events.emit(TickSkipped(move.name, answer.reason))
-        if answer.run is None or not self._is_mine(answer.run):
+            report_skipped(self._events, timer.plan, answer.reason)
+        is_mine = answer.run is not None and self._is_mine(answer.run)
+        if move.run is not None and answer.outcome == "done" and not (is_mine and is_late):
+            report_ran(self._events, timer.plan, move, answer)
+        if answer.run is None or not is_mine:
             return
         timer.has_withdrawn = is_late
         if not is_late:

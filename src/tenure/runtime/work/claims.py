@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 
@@ -10,10 +11,13 @@ from tenure.core.jobs.child_queues import ProcessQueues
 from tenure.core.jobs.queue_shares import Shares, Turn
 from tenure.core.jobs.records import Claimed, JobRecord
 from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.observe.base import first_of
 from tenure.runtime.store_retry import Retrier
 from tenure.stores.contract import Store
 
 __all__ = ["Claims"]
+
+log = logging.getLogger("tenure")
 
 
 class Claims:
@@ -65,6 +69,10 @@ class Claims:
             give_up=self._stopped,
         )
         if claimed is not None:
+            if claimed.jobs and log.isEnabledFor(logging.DEBUG):
+                ids = first_of(tuple(record.id for record in claimed.jobs))
+                number_of, about = len(claimed.jobs), {"replica": replica}
+                log.debug("worker %s claimed %d: %s", replica[:8], number_of, ids, extra=about)
             self.is_full = len(claimed.jobs) >= limit
             if jobs:
                 queues_of_jobs = [record.queue for record in claimed.jobs]

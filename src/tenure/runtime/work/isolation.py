@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from tenure.core.jobs.endings import handed_back
 from tenure.core.jobs.records import JobRecord
 from tenure.core.leases import Meta
 from tenure.core.settings import Settings
-from tenure.runtime.attempts.settler import Settler
+from tenure.runtime.attempts.settler import Ended, Settler
 from tenure.runtime.replica.recovery import leave
 from tenure.runtime.store_retry import Retrier
 from tenure.runtime.supervised.link import SupervisorLink
@@ -37,6 +37,8 @@ T = TypeVar("T")
 _BUSY = 5.0
 # The pause after a try in which the claim got another job.
 _MISSED = 1.0
+
+_NO_PROCESS = "no process is free for it"
 
 
 class Isolation:
@@ -84,7 +86,7 @@ class Isolation:
         pause = self._pause()
         if pause or self._link.is_closed:
             for record in self.take(self.ids):
-                self._settler.hand_back(record, pause)
+                self._settler.hand_back(record, pause, reason=_NO_PROCESS)
             return
         queue = self.waiting[0].queue
         ids = {record.id for record in self.waiting if record.queue == queue}
@@ -97,8 +99,7 @@ class Isolation:
         # Only jobs that were not cancelled or taken over meanwhile.
         suspects = self.take(ids)
         if suspects:
-            back = [handed_back(record) for record in suspects]
-            await self._call("settle", partial(self._store.jobs.settle, back))
+            await self._hand_back(suspects, "it moves to a process of its own")
         jobs = await self._claim(second_replica, queue, len(suspects)) if suspects else []
         if jobs:
             self._is_taken = True
@@ -115,10 +116,16 @@ class Isolation:
         )
         records = [] if claimed is None else claimed.jobs
         suspects = [job for job in records if is_suspicious(job, self._settings.isolate_after)]
-        others = [handed_back(job) for job in records if job not in suspects]
+        others = [job for job in records if job not in suspects]
         if others:
-            await self._call("settle", partial(self._store.jobs.settle, others))
+            await self._hand_back(others, _NO_PROCESS)
         return [job.id for job in suspects]
+
+    async def _hand_back(self, records: Sequence[JobRecord], reason: str) -> None:
+        ended = [Ended(record, handed_back(record), reason=reason) for record in records]
+        settle = partial(self._store.jobs.settle, [end.settlement for end in ended])
+        for end, answer in zip(ended, await self._call("settle", settle), strict=True):
+            self._settler.report(end, answer)
 
     def _pause(self) -> float:
         """Return the delay with which to hand a job back; 0: it can run isolated now."""

@@ -180,11 +180,12 @@ class LocalWork:
         """Hand back a job of an unknown task: a rolling deploy may bring workers that know it."""
         self._events.emit(TaskUnknown(record.task, record.id, runs_of(record)), record)
         delay = unknown_task_delay(record.attempt, self._clock.random())
-        self.settler.hand_back(record, delay, why=UNKNOWN_TASK)
+        self.settler.hand_back(record, delay, reason=UNKNOWN_TASK, is_recorded=True)
 
     def _yield(self, record: JobRecord) -> None:
         """Hand back a job that would wait for jobs that need the remaining slots."""
-        self.postponed.hand_back(record, yielding_delay(record.attempt, self._clock.random()))
+        delay = yielding_delay(record.attempt, self._clock.random())
+        self.postponed.hand_back(record, delay, reason="the jobs that it may wait for come first")
 
     async def _withdraw(self, record: JobRecord, reason: str) -> None:
         """End a run that must not start. Returns once the store has settled it."""
@@ -208,10 +209,10 @@ class LocalWork:
 
     def hand_back_waiting(self) -> None:
         """Hand back all claimed jobs that have not begun."""
-        self.backlog.hand_back()
+        self.backlog.hand_back(reason="its worker stops")
         if self.isolation is not None:
             for record in self.isolation.take(self.isolation.ids):
-                self.settler.hand_back(record)
+                self.settler.hand_back(record, reason="its worker stops")
 
     # Callbacks.
 

@@ -84,6 +84,7 @@ class LoopWatch:
         job, self._is_blocked = self._running(), True
         if self._board is not None:
             self._board.blocked(self._probed_at, "" if job is None else job.id)
+        self._slots.expected_times.look(now)  # their alarms are on the blocked loop
         seconds = now - self._probed_at
         if seconds >= _BLOCKED_AFTER and not self._is_reported:
             self._is_reported = True

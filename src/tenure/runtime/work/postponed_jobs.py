@@ -37,11 +37,11 @@ class PostponedJobs:
         self._is_burst = burst
         self._claims: dict[str, int] = {}  # by job: its number of claims when it was handed back
 
-    def hand_back(self, record: JobRecord, delay: float) -> None:
+    def hand_back(self, record: JobRecord, delay: float, *, reason: str) -> None:
         """Hand a job back with a delay, without counting a failure."""
         if self._is_burst:
             self._claims[record.id] = record.attempt
-        self._settler.hand_back(record, delay)
+        self._settler.hand_back(record, delay, reason=reason)
 
     async def any_waiting(self) -> bool:
         """Whether one of the jobs still waits, and no worker has claimed it since."""

@@ -32,7 +32,7 @@ class Quarantine:
     async def run_next(self) -> None:
         """Run the next suspect, or hand it back if other work does not end in time."""
         suspect = self._backlog.suspects.popleft()
-        self._backlog.hand_back()
+        self._backlog.hand_back(reason="its worker runs a job alone")
         # Put back, because a cancellation, a take-over or the end of the worker removes it from
         # there.
         self._backlog.suspects.append(suspect)
@@ -43,7 +43,8 @@ class Quarantine:
         if not self._work.is_empty:
             # Other jobs get about as much time before this worker tries the suspect again.
             delay = _WAIT_MAX * (0.5 + self._clock.random())
-            self._work.postponed.hand_back(suspect, delay)
+            reason = "it must run alone, and other jobs of its worker have not ended"
+            self._work.postponed.hand_back(suspect, delay, reason=reason)
             return
         await self._run(suspect)
 

@@ -25,7 +25,7 @@ from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
 from tenure.observe.events import Events
-from tenure.observe.replica import ReplicaLost
+from tenure.observe.replica import ReplicaJoined, ReplicaLeft, ReplicaLost
 from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.data_loss import Holdings
@@ -124,6 +124,8 @@ class Worker:
             has_finished=self._has_finished,
         )
         self._leave_by = math.inf
+        self._joined: str | None = None
+        """The replica that has joined, unless it was declared dead."""
         self.is_asked_to_stop = False
         self.is_ready = asyncio.Event()
         """Set once the replica has joined for the first time."""
@@ -194,7 +196,10 @@ class Worker:
         purpose = "runs jobs that were lost before, one at a time, and ends"
         if self._resumed is None:
             purpose = intentions(options.queues, options.weights, self._handlers, self._plans)
-        log.info("worker %s %s", replica[:8], purpose)
+        log.info("worker %s %s", replica[:8], purpose, extra={"replica": replica})
+        self._joined = replica
+        if self._events.wants_details:
+            self._events.emit(ReplicaJoined(replica, tuple(options.queues)))
 
     def on_heartbeat(self, replica: str, held: int | None, *, revived: bool) -> None:
         if self._state.confirm(replica):
@@ -207,6 +212,7 @@ class Worker:
 
     def on_taken_over(self, replica: str) -> None:
         self._state.lose(replica)
+        self._joined = None
         self._events.emit(ReplicaLost(replica, tuple(self._work.take_over(replica))))
         self._state.changed.set()
 
@@ -296,7 +302,8 @@ class Worker:
         if replica is not None:
             await self._within(_SETTLE_SECONDS, self._leave(replica))
             back, short = settler.handed_back, replica[:8]
-            log.info("worker %s has stopped; jobs handed back: %d", short, back)
+            text = "worker %s has stopped; jobs handed back: %d"
+            log.info(text, short, back, extra={"replica": replica})
         settler.report_unconfirmed()
         await slots.close()
 
@@ -310,9 +317,11 @@ class Worker:
         async def end_and_leave() -> None:
             # Otherwise a job that has run to its end would be handed back.
             await self._work.settler.settle_last_time()
-            await leave(self._store, replica)
+            await leave(self._store, replica, self._events)
 
         await self._retrier.until_answered("leave", end_and_leave)
+        if replica == self._joined and self._events.wants_details:
+            self._events.emit(ReplicaLeft(replica))
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Await a call for at most `seconds`."""

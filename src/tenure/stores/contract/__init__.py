@@ -16,6 +16,8 @@ Rules for all calls:
     Tenure itself never repeats a `requeue`.
 - The store's clock decides. Durations go in; a virtual clock (`Clock.for_server`) replaces the
   server's for tests. Something that ends at instant t is over *at* t.
+- A clock that was set back prolongs nothing by more than its own length: what was renewed in the
+  future counts as renewed now. The next `acquire` of a lease key writes that down; `find` need not.
 - Nothing a caller passes in is interpreted: names are case-sensitive Unicode, and one namespace
   never sees another.
 - Losing is an answer (False, `Busy`, "lost"), not an exception. Errors of a driver become
@@ -94,7 +96,9 @@ class LeaseStore(Protocol):
     async def open(self, migrate: Migrate = "auto") -> None:
         """Connect, and bring the store's format up to date (or, with "check", only look).
 
-        "skip" does not check the format: for a clone, whose original has done so.
+        "check" writes nothing, not even an empty file. "skip" does not check the format: for a
+        clone, whose original has done so. Opening an open store is harmless, and a closed one can
+        be opened again.
 
         Raises ConfigError when the format is too new or, with "check", not up to date.
         """
@@ -128,11 +132,17 @@ class LeaseStore(Protocol):
         Works on an open store and on an unopened one, whose obstacles are among the findings. It
         changes nothing, and does not raise if the store does not answer. Afterwards the grade in
         `traits` is known, if the server or file could be reached.
+
+        The finding "grade" begins with the letter of the grade. The finding "scope" contains the
+        word "process", "host" or "machines" (for a fleet).
         """
         ...
 
     async def prune(self, *, idle: float, limit: int = 1000) -> Pruned:
         """Remove up to `limit` idle keys and `limit` finished jobs. The answer says if more remain.
+
+        Workers and lock keepers call it, with `idle` = 1 hour. A store that removes nothing grows
+        by a record for each name that was ever used.
 
         Leases: keys without holders and waiters, last granted `idle` seconds ago. Fences still grow
         afterwards. Stores that keep nothing for an idle key remove none.
@@ -144,6 +154,9 @@ class LeaseStore(Protocol):
 
     def watch(self, *topics: Topic) -> AbstractAsyncContextManager[Watch]:
         """Arm a wake-up. Enter it, try once more, then wait, so that no change is missed.
+
+        A wake-up reaches all store objects on the same data, in any process. Without push, poll
+        for it: `stores.watchers` has an example.
 
         If it cannot be armed, it is entered all the same, and each `wait` takes its full time until
         it can: progress never depends on wake-ups.

@@ -94,9 +94,10 @@ class Jobs(Protocol):
         leaves, or when its process is known to be dead.
 
         Marks the replicas that it visits as dead: they claim nothing any more, and no beat revives
-        them. For RESERVED_FOR seconds they are reserved for `by`, so that survivors do not all
-        settle the same jobs. A dead record without jobs is removed. Usage: `orphans`, `settle` all
-        of them, until there are none.
+        them. `Orphans.dead` names those that no call before it has marked, so each is reported by
+        one survivor. For RESERVED_FOR seconds they are reserved for `by`, so that survivors do not
+        all settle the same jobs. A dead record without jobs is removed. Usage: `orphans`, `settle`
+        all of them, until there are none.
 
         `as_of` is an instant from `Beat.now`. Replicas that had not expired by then are left alone,
         even if the store's clock has been set ahead since. None: now.

@@ -35,12 +35,23 @@ class Leases(Protocol):
         full ttl.
 
         Refused with `waiting` > 0, the caller joins the queue (or keeps its place) for that many
-        seconds. `Busy.retry_in` is the time until the lease ends whose place the caller would get,
-        as the waiters ahead take the earlier ones: the k-th live lease to end, with
+        seconds. Asking again with `waiting` replaces its ttl, limit, meta and time; asking without
+        it changes nothing.
+
+        `Busy.retry_in` is the time until the lease ends whose place the caller would get, as the
+        waiters ahead take the earlier ones: the k-th live lease to end, with
         k = live + ahead - limit + 1, at most the last one. Without any live lease it is the end of
         the record of the first waiter.
 
-        Granting wakes the next waiter if there is still room.
+        Granting wakes the next waiter if there is still room. A lease or place that expires need
+        not wake any, because waiters ask again after `retry_in`, or after a second.
+
+        A grant with `took_over` takes the place of a lease that has expired. Each lease that ends
+        without a release is taken over by one grant: the next one of its key, or, if several leases
+        of a semaphore have expired, one of the next ones. `discard`, pruning and a late release
+        that names the fence take that back, and a `kept` lease is never taken over. A repeated
+        request gets no `took_over`. A store remembers at least the newest 100 expired leases of a
+        key (`core.leases.EXPIRED_MAX`), for at least a day.
         """
         ...
 
@@ -49,6 +60,9 @@ class Leases(Protocol):
 
         True: done. False: this lease (key, holder, fence) does not exist or has ended; it is never
         resurrected. None: undecided, because another transaction has it locked; try again.
+
+        A lease that is passed as `kept` was released by its holder: its place becomes free when its
+        ttl is over, and no grant takes it over.
         """
         ...
 
@@ -56,7 +70,8 @@ class Leases(Protocol):
         """End each lease, and its holder's place in the queue. Returns whether the lease was live.
 
         A fence of 0 compares the holder alone. Releasing twice or too late is harmless; a newer
-        lease is never touched. If there is room for the first waiter now, only that one is woken.
+        lease is never touched. If there is room now for the first waiter whose place has not
+        expired, only that one is woken, also after a release that came too late.
         """
         ...
 
@@ -64,7 +79,9 @@ class Leases(Protocol):
         """Return live leases and live waiters of keys that start with `prefix`, literally.
 
         By key in code-point order; within a key, leases by fence, then waiters by arrival. At
-        most `limit` of them.
+        most `limit` of them. A waiter has fence 0, and the ttl, limit and meta that it asked for
+        last; `expires_in` is what is left of its place. After a clock was set back, `held_for` is
+        0, never negative.
         """
         ...
 
@@ -72,7 +89,8 @@ class Leases(Protocol):
         """Remove a lease key with its leases and its queue, readable or not.
 
         For an operator, if the record cannot be read and its holder is gone. Fences still grow
-        afterwards. Returns whether the key existed.
+        afterwards. It need not wake the waiters, which join a new queue when they ask again.
+        Returns whether the key existed.
         """
         ...
 

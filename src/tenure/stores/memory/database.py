@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import TypeVar
 
-from tenure.core.leases import Lease, Mark, Meta, Topic
+from tenure.core.leases import EXPIRED_MAX, Lease, Mark, Meta, Topic
 from tenure.stores.memory.job_tables import JobTables
 from tenure.stores.memory.schedule_table import Schedule
 
@@ -35,6 +35,7 @@ class Grant:
     granted: int
     renewed: int
     ttl: int
+    kept: bool = False
 
     @property
     def expires(self) -> int:
@@ -85,16 +86,18 @@ class Waiter:
 Record = TypeVar("Record", Grant, Waiter)
 
 
-def _drop_ended(records: dict[str, Record], now: int) -> None:
-    """Remove what ends at `now` or earlier.
+def _drop_ended(records: dict[str, Record], now: int) -> list[Record]:
+    """Remove what ends at `now` or earlier, and return it.
 
     A record that was renewed in the future shows that the clock was set back since. It counts as
     renewed now, so the step adds no more than one ttl to its life.
     """
-    for record in list(records.values()):
+    for record in records.values():
         record.renewed = min(record.renewed, now)
-        if record.expires <= now:
-            del records[record.holder]
+    ended = [record for record in records.values() if record.expires <= now]
+    for record in ended:
+        del records[record.holder]
+    return ended
 
 
 @dataclass(slots=True)
@@ -102,16 +105,21 @@ class Key:
     """Everything about one lease key: its last fence, its leases, and its waiters.
 
     `line` has the waiters in order of arrival. `granted` is the last acquisition, for `prune`.
+    `expired` has the fences of leases that ended without a release, in order. A grant takes the
+    place of the first one.
     """
 
     fence: int = 0
     granted: int = 0
     grants: dict[str, Grant] = field(default_factory=dict)
     line: dict[str, Waiter] = field(default_factory=dict)
+    expired: list[int] = field(default_factory=list)
 
     def settle(self, now: int) -> None:
         """Remove leases and places that have ended."""
-        _drop_ended(self.grants, now)
+        expired = [grant.fence for grant in _drop_ended(self.grants, now) if not grant.kept]
+        if expired:
+            self.expired = sorted([*self.expired, *expired])[-EXPIRED_MAX:]
         _drop_ended(self.line, now)
 
     def room_for(self, limit: int, ahead: int) -> bool:

@@ -240,9 +240,11 @@ class Jobs(Part):
             now = self._clock.wall()
             until = now if as_of is None else min(now, as_of)
             orphans: list[Job] = []
+            dead: list[str] = []
             for record in self._gone(by, replica, now, until):
                 if len(orphans) == limit:
                     break
+                dead += [] if record.dead else [record.id]
                 record.dead, record.reserved = True, (by, now + micros(RESERVED_FOR))
                 held = self._jobs.held_by(record.id)[: limit - len(orphans)]
                 if not held:
@@ -251,7 +253,7 @@ class Jobs(Part):
             if replica is None:
                 late = self._jobs.overdue(until - micros(grace))
                 orphans += [job for job in late if job not in orphans][: limit - len(orphans)]
-            return Orphans(now, [job.as_orphan() for job in orphans])
+            return Orphans(now, [job.as_orphan() for job in orphans], dead=dead)
 
     def _gone(self, by: str, replica: str | None, now: int, until: int) -> list[Replica]:
         """Return the replicas that `by` may recover now: this one, or all expired ones.
@@ -369,12 +371,13 @@ class Jobs(Part):
             now = self._clock.wall()
             live = list(self._jobs.unfinished.values())
             paused = {name for name in self._jobs.pauses if self._jobs.pause_of(name, now)}
-            queues = sorted(paused | {job.new.queue for job in live})
-            return [self._count(name, live, now) for name in queues]
+            by_queue: dict[str, list[Job]] = {name: [] for name in paused}
+            for job in live:
+                by_queue.setdefault(job.new.queue, []).append(job)
+            return [self._count(name, by_queue[name], now) for name in sorted(by_queue)]
 
-    def _count(self, queue: str, live: list[Job], now: int) -> QueueCounts:
+    def _count(self, queue: str, jobs: list[Job], now: int) -> QueueCounts:
         """Count the jobs of a queue, and say how long the first due one has waited."""
-        jobs = [job for job in live if job.new.queue == queue]
         waiting = [job for job in jobs if job.state == "waiting"]
         oldest = min((job.due for job in waiting if job.is_due(now)), default=None)
         pause = self._jobs.pause_of(queue, now)

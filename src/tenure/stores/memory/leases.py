@@ -60,8 +60,10 @@ class Leases(Part):
             record.granted = now
             grant = Grant(holder, record.fence, limit, meta, now, now, micros(ttl))
             record.grants[holder] = grant
+            took_over = bool(record.expired)
+            del record.expired[:1]
             self._wake_next(record)
-            return Granted(grant.as_lease(key, now), other)
+            return Granted(grant.as_lease(key, now), other, took_over)
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         with self._lock:
@@ -74,6 +76,7 @@ class Leases(Part):
         if grant is None:
             return False
         grant.renewed, grant.ttl = now, micros(lease.ttl)
+        grant.kept = grant.kept or lease.kept
         return True
 
     async def release(self, leases: Sequence[Lease]) -> list[bool]:
@@ -84,7 +87,8 @@ class Leases(Part):
         """End a lease and the holder's place in the line; return whether the lease lived.
 
         A lease with another fence is a newer one of the same holder and is left alone. Fence 0
-        matches any: a caller whose reply was lost does not know the fence.
+        matches any: a caller whose reply was lost does not know the fence. A lease that is
+        released after its end was not left behind, so the next grant does not take it over.
         """
         now = self._clock.wall()
         if lease.key not in self._data.keys:
@@ -94,6 +98,8 @@ class Leases(Part):
         held = grant is not None and lease.fence in (0, grant.fence)
         if held:
             del record.grants[lease.holder]
+        elif lease.fence in record.expired:
+            record.expired.remove(lease.fence)
         record.line.pop(lease.holder, None)
         self._wake_next(record)
         return held
@@ -103,9 +109,10 @@ class Leases(Part):
             if key not in self._data.keys:
                 return False
             record = self._data.key(key, self._clock.wall())
-            had_any = bool(record.grants or record.line)
+            had_any = bool(record.grants or record.line or record.expired)
             record.grants.clear()
             record.line.clear()
+            record.expired.clear()
             return had_any
 
     async def find(self, prefix: str = "", *, limit: int = 1000) -> list[Lease]:
@@ -177,6 +184,6 @@ def _retry_in(record: Key, limit: int, ahead: int, now: int) -> float:
 
 
 def _other_limit(record: Key, holder: str, limit: int) -> int | None:
-    """Return the smallest limit among other live holders, if any of them differs from `limit`."""
+    """Return the smallest limit of the other live holders that differs from `limit`."""
     limits = {grant.limit for grant in record.grants.values() if grant.holder != holder}
-    return min(limits) if limits - {limit} else None
+    return min(limits - {limit}, default=None)

@@ -85,7 +85,7 @@ class Leases(Part):
             expires_in=micros(ttl) / 1e6,
             held_for=max(0, row["at"] - row["grant_begun"]) / 1e6,
         )
-        return Granted(lease, row["other_limit"])
+        return Granted(lease, row["other_limit"], row["ahead"] == 1)
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         if not leases:
@@ -135,7 +135,7 @@ def _about(leases: Sequence[Lease]) -> list[Subject]:
 
 
 def _as_json(leases: Sequence[Lease]) -> str:
-    """Return what identifies each lease, and its ttl."""
+    """Return what identifies each lease, its ttl, and whether it is kept."""
     return _text(
         [
             {
@@ -143,6 +143,7 @@ def _as_json(leases: Sequence[Lease]) -> str:
                 "holder": lease.holder,
                 "fence": lease.fence,
                 "ttl": micros(lease.ttl),
+                **({"kept": True} if lease.kept else {}),
             }
             for lease in leases
         ]

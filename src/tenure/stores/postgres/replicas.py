@@ -120,12 +120,13 @@ class Replicas(JobPart):
         about = [] if replica is None else [("replica", [replica])]
         arguments = (by, micros(RESERVED_FOR), replica, micros(grace), limit, as_of)
         first, *rows = await self._decide(_ORPHANS, *arguments, about=about)
+        dead = [row["whose"] for row in rows if row["aside"] is None and row["whose"] is not None]
         aside = [(row["aside"], row["whose"]) for row in rows if row["aside"] is not None]
         for id_, _ in aside:
             self._damage.report("job", id_, SET_ASIDE, TABLE)
         jobs: list[JobRecord] = []
         for row in rows:
-            if row["aside"] is None:
+            if row["aside"] is None and row["whose"] is None:
                 columns = tuple(row)[:-_EXTRA]
                 job = self._damage.read("job", TABLE, row["id"], as_record, columns)
                 if job is not None:
@@ -133,7 +134,7 @@ class Replicas(JobPart):
                 else:
                     await self._set_aside([row["id"]])
                     aside.append((row["id"], row["replica"]))
-        return Orphans(first["at"], jobs, aside)
+        return Orphans(first["at"], jobs, aside, dead)
 
 
 def _as_replica(row: Row) -> ReplicaRecord:

@@ -22,6 +22,9 @@ _SLICE = 200
 # How many leases of a large semaphore one script visits, which takes about 2 ms.
 _MEMBERS = 500
 
+# The first part of an answer of acquire.lua.
+_TOOK_OVER = 2
+
 # The answers of renew.lua. An unreadable lease is undecided: its holder gives up in time.
 _RENEWED = (False, True, None)
 
@@ -55,7 +58,7 @@ class Leases(Part):
         if not reply[0]:
             _, retry_in, ahead, other = reply
             return Busy(retry_in / 1e6, ahead, other or None)
-        _, fence, other, held_for, granted_limit, granted_meta = reply
+        state, fence, other, held_for, granted_limit, granted_meta = reply
         lease = Lease(
             key=key,
             holder=holder,
@@ -66,11 +69,12 @@ class Leases(Part):
             expires_in=life / 1e6,
             held_for=held_for / 1e6,
         )
-        return Granted(lease, other or None)
+        return Granted(lease, other or None, state == _TOOK_OVER)
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
         def arguments(lease: Lease) -> tuple[Word, ...]:
-            return lease.key, lease.holder, lease.fence, micros(lease.ttl)
+            ttl = micros(lease.ttl)
+            return lease.key, lease.holder, lease.fence, -ttl if lease.kept else ttl
 
         return [_RENEWED[answer] for answer in await self._each("renew", leases, arguments)]
 

@@ -94,6 +94,8 @@ class Listener:
             self._task.cancel()
             await asyncio.wait((self._task,))
         if self._wire is not None:
+            # The task aborts it, but not if it ended right after the answer to SUBSCRIBE.
+            self._wire.abort(exceptions.ConnectionError("no longer listening"))
             await asyncio.wait((self._wire.closed,))
 
     def abandon(self) -> None:

@@ -51,7 +51,7 @@ class Replicas(JobPart):
         as_of: int | None = None,
     ) -> Orphans:
         words = (by, micros(RESERVED_FOR), replica or "", min(limit, BATCH_MAX), micros(grace))
-        now, gone, *parts = await self._run("orphans", *words, "" if as_of is None else as_of)
+        now, gone, dead, *parts = await self._run("orphans", *words, "" if as_of is None else as_of)
         jobs: list[JobRecord] = []
         aside = [(text(id_), text(whose)) for id_, whose in gone]
         for id_, whose, record, fixed in zip(*[iter(parts)] * 4, strict=True):
@@ -62,7 +62,7 @@ class Replicas(JobPart):
                 aside.append((text(id_), text(whose)))
         for name, _ in aside:
             self._report_aside(name)
-        return Orphans(now, jobs, aside)
+        return Orphans(now, jobs, aside, [text(id_) for id_ in dead])
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         replicas: list[ReplicaRecord] = []

@@ -9,6 +9,7 @@ from tenure.core import bounds
 from tenure.core.leases import Lease
 from tenure.core.meta import decode_meta
 from tenure.errors import StoreError
+from tenure.stores.sqlite.expired import HAS_EXPIRED, Expired
 from tenure.stores.sqlite.semaphores import Count
 from tenure.stores.sqlite.statements import Transaction
 from tenure.stores.sqlite.tables import LEASE
@@ -23,11 +24,11 @@ _NEXT = f"""
 """
 
 # The next fence, one sequence for all keys of the namespace: larger than every earlier one, and
-# never behind the clock. By primary key.
+# never behind the clock; and whether the grant takes over an expired lease. By primary keys.
 NEXT_FENCE = f"""
     INSERT INTO tenure_space (namespace, fence) VALUES (:namespace, :wall)
     ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
-    RETURNING fence
+    RETURNING fence, {HAS_EXPIRED}
 """  # noqa: S608 - put together from constants
 
 # The same, but no row if the key has any record: the first caller of a key needs no other
@@ -37,13 +38,14 @@ FENCE_IF_BARE = f"""
     SELECT :namespace, :wall
     WHERE NOT EXISTS (SELECT 1 FROM tenure_lease WHERE namespace = :namespace AND key = :key)
       AND NOT EXISTS (SELECT 1 FROM tenure_waiter WHERE namespace = :namespace AND key = :key)
+      AND NOT {HAS_EXPIRED}
     ON CONFLICT (namespace) DO UPDATE SET {_NEXT}
     RETURNING fence
 """  # noqa: S608 - put together from constants
 
 # Any lease of the key, to see whether it is a lock or a semaphore. By primary key.
 FIRST_LEASE = f"""
-    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires,
+    SELECT holder, fence, "limit", ttl, meta, boot_id, granted, renewed, expires, kept,
            {LEASE.of("tenure_lease")}
     FROM tenure_lease
     WHERE namespace = :namespace AND key = :key
@@ -65,7 +67,7 @@ ADD_LEASE = """
 # passes this test too. A row that breaks a constraint is left alone. By primary key.
 RENEW_LEASE = """
     UPDATE OR IGNORE tenure_lease
-    SET ttl = :ttl, renewed = :now, expires = :expires
+    SET ttl = :ttl, renewed = :now, expires = :expires, kept = max(kept, :kept)
     WHERE namespace = :namespace AND key = :key AND holder = :holder AND fence = :fence
       AND boot_id = :boot_id AND expires > :now
 """
@@ -98,6 +100,7 @@ class Grant(Struct):
     granted: int
     renewed: int
     expires: int
+    kept: int = 0
 
     def as_lease(self, key: str, now: int) -> Lease:
         return Lease(
@@ -126,6 +129,8 @@ class Key:
         self.count = Count(tx, name)
         self.sole: Grant | None = None
         self.line = Line(tx, name)
+        self.took_over = False
+        """Whether the grant of this transaction takes over an expired lease."""
 
     @classmethod
     def load(cls, tx: Transaction, name: str) -> Key:
@@ -186,6 +191,8 @@ class Key:
         tx = self.tx
         if grant.boot_id != tx.boot_id or grant.expires <= tx.now:
             tx.change(REMOVE_LEASE, key=self.name, holder=grant.holder)
+            if not grant.kept:
+                Expired(tx, self.name).add([grant.fence])
             return
         if grant.renewed > tx.now:
             # From before a restart without a boot id: the boot clock began again at 0. It gets a
@@ -210,13 +217,10 @@ class Key:
         return self.count.live + ahead < self.effective(limit, ahead)
 
     def other_limit(self, mine: Grant | None, limit: int) -> int | None:
-        """Return the smallest limit of the other live leases, if one differs from `mine`."""
+        """Return the smallest limit of the other live leases that differs from `limit`."""
         if self.count.live == (0 if mine is None else 1):
             return None
-        lowest, highest = self.count.lowest, self.count.highest
-        if mine is not None:
-            lowest, highest = self.count.limits(without=mine.holder)
-        return None if lowest == highest == limit else lowest
+        return self.count.smallest_but(limit, without=mine.holder if mine else "")
 
     def retry_in(self, limit: int, ahead: int) -> float:
         """Return the seconds until the lease ends whose place a refused caller would get."""
@@ -232,7 +236,10 @@ class Key:
         """Grant a lease, under the next fence or this new one. The caller has checked the room."""
         tx = self.tx
         if fence is None:
-            ((fence,),) = tx.rows(NEXT_FENCE)
+            ((fence, has_expired),) = tx.rows(NEXT_FENCE, key=self.name)
+            self.took_over = bool(has_expired)
+            if self.took_over:
+                Expired(tx, self.name).take_first()
         tx.keep_fence(fence)
         grant = Grant(
             **asdict(claim),

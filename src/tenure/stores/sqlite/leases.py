@@ -11,6 +11,7 @@ from tenure.core.meta import decode_meta, encode_meta
 from tenure.errors import StoreError
 from tenure.stores.sqlite.connection import Part
 from tenure.stores.sqlite.database import Mode
+from tenure.stores.sqlite.expired import REMOVE_EXPIRED, Expired
 from tenure.stores.sqlite.lease_keys import RENEW_LEASE, Key
 from tenure.stores.sqlite.semaphores import REMOVE_LEASES, REMOVE_SEMAPHORE
 from tenure.stores.sqlite.statements import Row, Transaction
@@ -48,8 +49,8 @@ LEASES = """
 """
 
 # Keys with leases to remove: last granted before :since and ended, from another start of the
-# machine, or in need of CLAMP_LEASES. It visits every row of the namespace, by the primary keys.
-# Only crashes leave rows behind, so there are few.
+# machine, or in need of CLAMP_LEASES; and with expired leases to forget. It visits every row of the
+# namespace, by the primary keys. Only crashes leave rows behind, so there are few.
 KEYS_TO_PRUNE = """
     SELECT key
     FROM tenure_lease
@@ -60,6 +61,10 @@ KEYS_TO_PRUNE = """
     FROM tenure_waiter
     WHERE namespace = :namespace
       AND (boot_id <> :boot_id OR renewed > :now OR expires <= :now)
+    UNION
+    SELECT key
+    FROM tenure_expired
+    WHERE namespace = :namespace AND fence <= :before
     LIMIT :limit
 """
 
@@ -112,10 +117,13 @@ class Leases(Part):
         return await self._run(work, Mode.READ)
 
     async def discard(self, key: str) -> bool:
-        removals = (REMOVE_LEASES, REMOVE_LINE, REMOVE_SEMAPHORE)
-        return any(
-            await self._run(lambda tx: [tx.change(removal, key=key) for removal in removals])
-        )
+        removals = (REMOVE_LINE, REMOVE_SEMAPHORE, REMOVE_EXPIRED)
+
+        def work(tx: Transaction) -> bool:
+            removed = len(tx.rows(REMOVE_LEASES, key=key))
+            return removed + sum([tx.change(removal, key=key) for removal in removals]) > 0
+
+        return await self._run(work)
 
     async def mark(self, key: str, lease: Lease, value: str) -> bool:
         return await self._run(lambda tx: _mark(tx, key, lease, value), Mode.DURABLE)
@@ -130,14 +138,15 @@ class Leases(Part):
         """
 
         def find(tx: Transaction) -> list[Row]:
-            return tx.rows(KEYS_TO_PRUNE, since=tx.now - micros(idle), limit=limit)
+            since, before = tx.now - micros(idle), tx.wall - micros(idle)
+            return tx.rows(KEYS_TO_PRUNE, since=since, before=before, limit=limit)
 
         # Searched without the write lock, because that visits every row; then checked again with
         # it.
         keys = await self._run(find, Mode.READ)
         if not keys:
             return 0
-        return await self._run(lambda tx: sum(_is_idle(tx, key) for (key,) in keys))
+        return await self._run(lambda tx: sum(_is_idle(tx, key, idle) for (key,) in keys))
 
 
 def is_live(tx: Transaction, lease: Lease) -> bool:
@@ -165,7 +174,7 @@ def _acquire(tx: Transaction, name: str, claim: Claim, life: int) -> Acquired:
     key.line.leave(claim.holder)
     grant = key.grant(claim)
     key.wake_next()
-    return Granted(grant.as_lease(name, tx.now), other)
+    return Granted(grant.as_lease(name, tx.now), other, key.took_over)
 
 
 def _renew(tx: Transaction, lease: Lease) -> bool:
@@ -177,6 +186,7 @@ def _renew(tx: Transaction, lease: Lease) -> bool:
         fence=lease.fence,
         ttl=ttl,
         expires=tx.now + ttl,
+        kept=int(lease.kept),
     )
     return renewed == 1
 
@@ -193,6 +203,8 @@ def _release(tx: Transaction, lease: Lease) -> bool:
         held = grant is not None and lease.fence in (0, grant.fence)
         if grant is not None and held:
             key.remove(grant)
+        elif lease.fence:
+            Expired(tx, lease.key).take_back(lease.fence)
     key.line.leave(lease.holder)
     key.wake_next()
     return held
@@ -217,12 +229,13 @@ def _marked(tx: Transaction, key: str) -> Mark | None:
     return read or Mark(key, "", 0)  # it exists, readable or not
 
 
-def _is_idle(tx: Transaction, name: str) -> bool:
-    """Remove ended leases of a key. Returns whether the key is empty now."""
+def _is_idle(tx: Transaction, name: str, idle: float) -> bool:
+    """Remove and forget ended leases of a key. Returns whether the key is empty now."""
     try:
         key = Key.load(tx, name)
     except StoreError:
         return False  # it cannot be read
+    Expired(tx, name).forget(idle)
     return not key.count.live and not key.line.waiters
 
 

@@ -15,13 +15,13 @@ from tenure.stores.sqlite.tables import LIVE, REPLICA
 __all__ = ["Look", "stranded"]
 
 # Dead or expired replicas in the order in which they joined, except for those that are reserved for
-# another replica. By tenure_replica_end. First, by tenure_replica_id and with a 0, damaged records:
-# the store rejects the beats of such a replica, so its jobs must be recovered.
+# another replica. By tenure_replica_end. First, by tenure_replica_id and as damaged: the store
+# rejects the beats of such a replica, so its jobs must be recovered.
 EXPIRED = f"""
-    SELECT number, id, 0 FROM tenure_replica INDEXED BY tenure_replica_id
+    SELECT number, id, 'damaged' FROM tenure_replica INDEXED BY tenure_replica_id
     WHERE namespace = :namespace AND NOT {REPLICA.of("tenure_replica")}
     UNION ALL
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 'dead' FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 1
       AND (taker = :taker OR taken_until NOT BETWEEN :now + 1 AND :now + :reserved)
     UNION ALL
@@ -96,6 +96,7 @@ class Look:
         self._limit = limit
         self._jobs: dict[str, JobRecord] = {}
         self._aside: list[tuple[str, str]] = []
+        self._dead: list[str] = []
 
     @property
     def _room(self) -> int:
@@ -105,12 +106,14 @@ class Look:
         """Visit the replicas that had expired at an instant, and overdue jobs."""
         tx = self._tx
         clamp(tx)
-        for holder, id_, is_sound in tx.rows(EXPIRED, by=until, **self._taker):
+        for holder, id_, kind in tx.rows(EXPIRED, by=until, **self._taker):
             if not self._room:
                 return self._answer()  # replicas that were not visited may still revive
-            if not is_sound:
+            if kind == "damaged":
                 why = f"{UNREADABLE}; its jobs run elsewhere, and the record is removed"
                 tx.damage.report("replica", str(id_), why, "tenure_replica")
+            elif kind == "expired":
+                self._dead.append(id_)
             self._at_holder(holder)
         self._find(OVERDUE, since=until - grace)
         self._find(ORPHANS)
@@ -120,7 +123,9 @@ class Look:
         """Visit one replica, whether it has expired or not."""
         row = self._tx.row(NUMBER_OF, replica=replica)
         if row is not None:
-            self._at_holder(row[0])
+            holder, is_dead = row
+            self._dead += [] if is_dead else [replica]
+            self._at_holder(holder)
         return self._answer()
 
     def _at_holder(self, holder: int) -> None:
@@ -144,7 +149,7 @@ class Look:
         set_aside(self._tx, broken)
 
     def _answer(self) -> Orphans:
-        return Orphans(self._tx.wall, [*self._jobs.values()], self._aside)
+        return Orphans(self._tx.wall, [*self._jobs.values()], self._aside, self._dead)
 
 
 def stranded(tx: Transaction, limit: int) -> list[Stranded]:

@@ -17,7 +17,7 @@ from tenure.stores.sqlite.statements import Row, Transaction
 __all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "listed"]
 
 # By tenure_replica_id.
-NUMBER_OF = "SELECT number FROM tenure_replica WHERE namespace = :namespace AND id = :replica"
+NUMBER_OF = "SELECT number, dead FROM tenure_replica WHERE namespace = :namespace AND id = :replica"
 
 # By tenure_replica_id. The beat comes after it.
 JOIN = """
@@ -80,13 +80,13 @@ CLAMP_REPLICAS = """
 # Replicas from another start of the machine, or not renewed in time. Each part by
 # tenure_replica_end.
 GONE = """
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 'expired' FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id < :boot_id
     UNION ALL
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 'expired' FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id > :boot_id
     UNION ALL
-    SELECT number, id, 1 FROM tenure_replica INDEXED BY tenure_replica_end
+    SELECT number, id, 'expired' FROM tenure_replica INDEXED BY tenure_replica_end
     WHERE namespace = :namespace AND dead = 0 AND boot_id = :boot_id AND expires <= :by
 """
 

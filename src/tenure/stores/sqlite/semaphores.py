@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from tenure.stores.sqlite.expired import Expired
 from tenure.stores.sqlite.statements import Row, Transaction
 from tenure.stores.sqlite.tables import SEMAPHORE
 
 __all__ = ["REMOVE_LEASES", "REMOVE_SEMAPHORE", "Count"]
 
-# All of a key. By primary key.
-REMOVE_LEASES = "DELETE FROM tenure_lease WHERE namespace = :namespace AND key = :key"
+# What is returned of removed leases: numbers, whatever the damage.
+_FENCE_AND_KEPT = "RETURNING iif(typeof(fence) = 'integer', fence, 0), kept IS NOT 0"
 
-REMOVE_ENDED = """
+# All of a key. By primary key.
+REMOVE_LEASES = f"""
+    DELETE FROM tenure_lease WHERE namespace = :namespace AND key = :key
+    {_FENCE_AND_KEPT}
+"""  # noqa: S608 - put together from constants
+
+REMOVE_ENDED = f"""
     DELETE FROM tenure_lease INDEXED BY tenure_lease_end
     WHERE namespace = :namespace AND key = :key AND "limit" > 1 AND expires <= :now
-"""
+    {_FENCE_AND_KEPT}
+"""  # noqa: S608 - put together from constants
 
 # Boot clocks start at 0 with the machine. Without boot ids, old leases seem to be renewed in the
 # future. They get a full ttl from now, so that they end. By primary key; it visits all leases of
@@ -33,12 +41,19 @@ NTH_END = """
 """
 NTH_END_FROM_LAST = NTH_END.replace("ORDER BY expires", "ORDER BY expires DESC")
 
-# The number of leases without that of a holder, and their limits. By primary key.
+# The number of leases, and their smallest and largest limit. By primary key.
 LIMITS = """
     SELECT count(*), min("limit"), max("limit")
     FROM tenure_lease
+    WHERE namespace = :namespace AND key = :key AND typeof("limit") = 'integer'
+"""
+
+# By primary key.
+SMALLEST_BUT = """
+    SELECT min("limit")
+    FROM tenure_lease
     WHERE namespace = :namespace AND key = :key AND holder <> :holder
-      AND typeof("limit") = 'integer'
+      AND typeof("limit") = 'integer' AND "limit" <> :limit
 """
 
 # By primary key.
@@ -77,11 +92,15 @@ class Count:
         stored = tx.row(READ_SEMAPHORE, key=self._key) or self._made_anew()
         boot_id, self.live, self.lowest, self.highest = stored
         if boot_id != tx.boot_id:
-            self.shrink(tx.change(REMOVE_LEASES, key=self._key))
+            self._expire(tx.rows(REMOVE_LEASES, key=self._key))
             return
         if not tx.boot_id:
             tx.change(CLAMP_LEASES, key=self._key)  # as in `Key._settle_sole`
-        self.shrink(tx.change(REMOVE_ENDED, key=self._key))
+        self._expire(tx.rows(REMOVE_ENDED, key=self._key))
+
+    def _expire(self, ended: list[Row]) -> None:
+        Expired(self._tx, self._key).add([fence for fence, kept in ended if not kept])
+        self.shrink(len(ended))
 
     def _made_anew(self) -> Row:
         """Recompute the row of a semaphore, because it is damaged."""
@@ -89,7 +108,7 @@ class Count:
         tx.damage.report(
             "lock", self._key, "its count is wrong; it is computed again", "tenure_semaphore"
         )
-        ((live, lowest, highest),) = tx.rows(LIMITS, key=self._key, holder="")
+        ((live, lowest, highest),) = tx.rows(LIMITS, key=self._key)
         return tx.boot_id, live, lowest or 1, highest or 1
 
     def add(self, limit: int) -> None:
@@ -110,19 +129,21 @@ class Count:
             self._tx.change(REMOVE_SEMAPHORE, key=self._key)
             return
         # An ended lease may have had the smallest or the largest limit.
-        self.lowest, self.highest = self.limits(without="")
+        if self.lowest < self.highest:
+            ((_, self.lowest, self.highest),) = self._tx.rows(LIMITS, key=self._key)
         self._write()
 
-    def limits(self, *, without: str) -> tuple[int, int]:
-        """Return the smallest and the largest limit of the other holders.
+    def smallest_but(self, limit: int, *, without: str) -> int | None:
+        """Return the smallest limit of the other holders that differs from `limit`.
 
         It visits all leases only while their limits differ: during a deployment that changes the
         limit.
         """
         if self.lowest == self.highest:
-            return self.lowest, self.highest
-        ((_, lowest, highest),) = self._tx.rows(LIMITS, key=self._key, holder=without)
-        return lowest, highest
+            return self.lowest if self.lowest != limit else None
+        rows = self._tx.rows(SMALLEST_BUT, key=self._key, holder=without, limit=limit)
+        smallest: int | None = rows[0][0]
+        return smallest
 
     def end(self, nth: int) -> int:
         """Return when the n-th lease of a semaphore ends, counted from 0."""

@@ -122,9 +122,14 @@ LEASE: Final = Table(
     "tenure_lease",
     """
     namespace text, key text, holder text, fence fence, limit limit, ttl length, meta text,
-    boot_id text, granted instant, renewed instant, expires instant
+    boot_id text, granted instant, renewed instant, expires instant, kept flag default 0
     """,
     key="namespace, key, holder",
+)
+
+# The fences of leases that ended without a release. The next grants of the key remove them.
+_EXPIRED: Final = Table(
+    "tenure_expired", "namespace text, key text, fence fence", key="namespace, key, fence"
 )
 
 # A summary of a semaphore's leases, so that calls need not count them: their number, and their
@@ -268,7 +273,7 @@ DECISION: Final = Table(
 )
 
 TABLES: Final = (
-    *(_SPACE, LEASE, SEMAPHORE, WAITER, _MARK, MACHINE, WATCH, _WAKE),
+    *(_SPACE, LEASE, _EXPIRED, SEMAPHORE, WAITER, _MARK, MACHINE, WATCH, _WAKE),
     *(JOB, LIVE, DONE, _TAG, _UNIQUE, _PAUSE, REPLICA, SCHEDULE, DECISION),
 )
 

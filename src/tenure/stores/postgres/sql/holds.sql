@@ -15,7 +15,7 @@ DECLARE
 BEGIN
     FOR _lease IN
         SELECT * FROM json_to_recordset(_leases)
-        AS asked (key text, holder text, fence bigint, ttl bigint)
+        AS asked (key text, holder text, fence bigint, ttl bigint, kept boolean)
     LOOP
         -- Not FOR UPDATE, which would block on a guard's FOR KEY SHARE.
         -- index: lease_pkey
@@ -27,7 +27,8 @@ BEGIN
         IF FOUND THEN
             _now := tenure.now(_test_now);
             IF _ends > _now THEN
-                UPDATE tenure.lease l SET renewed = _now, ttl = _lease.ttl
+                UPDATE tenure.lease l
+                SET renewed = _now, ttl = _lease.ttl, kept = l.kept OR _lease.kept IS TRUE
                 WHERE l.namespace = _namespace AND l.key = _lease.key AND l.fence = _lease.fence;
             END IF;
             _answers := _answers || CASE WHEN _ends > _now THEN 'y' ELSE 'n' END;
@@ -91,9 +92,10 @@ BEGIN
     DELETE FROM tenure.waiter w WHERE w.namespace = _namespace AND w.key = _key;
     GET DIAGNOSTICS _line = ROW_COUNT;
     -- index: lease_key_pkey
-    UPDATE tenure.lease_key k SET held = 0, waiting = 0
-    WHERE k.namespace = _namespace AND k.key = _key AND (k.held > 0 OR k.waiting > 0);
-    RETURN _leases + _line > 0;
+    UPDATE tenure.lease_key k SET held = 0, waiting = 0, expired = '{}'
+    WHERE k.namespace = _namespace AND k.key = _key
+      AND (k.held > 0 OR k.waiting > 0 OR k.expired <> '{}');
+    RETURN FOUND OR _leases + _line > 0;
 END
 $$;
 
@@ -104,6 +106,7 @@ DECLARE
     _answers text := repeat('n', json_array_length(_leases));
     _lease record;
     _ended record;
+    _was_live boolean;
     _k tenure.lease_key;
     _found tenure.lease_key;
     _now bigint;
@@ -121,9 +124,11 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         _now := tenure.now(_test_now);
         _found := _k;
+        _was_live := false;
         IF _k.held > 0 THEN
             _ended := tenure.lease_end(_k, _lease.holder, _lease.fence, _now);
-            IF _ended.live THEN
+            _was_live := _ended.live;
+            IF _was_live THEN
                 _answers := overlay(_answers PLACING 'y' FROM _lease.number::integer);
             END IF;
             _k.held := _k.held - _ended.gone;
@@ -143,6 +148,18 @@ BEGIN
         END IF;
         IF _k.held > 0 OR _k.waiting > 0 THEN
             _k := tenure.lease_settle(_k, _now);
+        END IF;
+        -- A holder that is late leaves nothing behind for the next one to take over.
+        IF _lease.fence = ANY (_k.expired) THEN
+            -- index: lease_key_pkey
+            UPDATE tenure.lease_key k SET expired = array_remove(k.expired, _lease.fence)
+            WHERE k.namespace = _namespace AND k.key = _lease.key;
+        ELSIF _k.held > 0 AND _lease.fence > 0 AND NOT _was_live THEN
+            -- Still there, because another transaction has it locked.
+            -- index: lease_pkey
+            UPDATE tenure.lease l SET ttl = 0
+            WHERE l.namespace = _namespace AND l.key = _lease.key AND l.fence = _lease.fence
+              AND l.holder = _lease.holder AND l.renewed + l.ttl <= _now;
         END IF;
         IF _k.waiting > 0 THEN
             PERFORM tenure.lease_wake(_k);

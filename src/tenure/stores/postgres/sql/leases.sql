@@ -38,6 +38,7 @@ RETURNS tenure.lease_key LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _found tenure.lease_key := _k;
     _gone integer;
+    _expired bigint[];
 BEGIN
     -- index: lease_renewed, lease_ends
     IF _k.held > 0 AND (
@@ -48,13 +49,25 @@ BEGIN
         UPDATE tenure.lease l SET renewed = _now WHERE ~l.key_id = ~_k.id AND l.renewed > _now;
         -- A locked row stays, and keeps its place: a guard protects it until its transaction
         -- ends, or a renewal in time is about to commit. Waiting for either would block the
-        -- whole key.
-        DELETE FROM tenure.lease l
-        WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = ANY (ARRAY(
-            SELECT e.fence FROM tenure.lease e
-            WHERE -e.key_id = -_k.id AND e.renewed + e.ttl <= _now FOR UPDATE SKIP LOCKED));
-        GET DIAGNOSTICS _gone = ROW_COUNT;
+        -- whole key. A row with a ttl of 0 was released under a guard.
+        WITH gone AS (
+            DELETE FROM tenure.lease l
+            WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = ANY (ARRAY(
+                SELECT e.fence FROM tenure.lease e
+                WHERE -e.key_id = -_k.id AND e.renewed + e.ttl <= _now FOR UPDATE SKIP LOCKED))
+            RETURNING l.fence, l.ttl > 0 AND NOT l.kept AS has_expired
+        )
+        SELECT count(*), array_agg(g.fence) FILTER (WHERE g.has_expired) INTO _gone, _expired
+        FROM gone g;
         _k.held := _k.held - _gone;
+        IF _expired IS NOT NULL THEN
+            -- The newest 100, as in core.leases.
+            _k.expired := ARRAY(
+                SELECT newest.fence FROM (
+                    SELECT e.fence FROM unnest(_k.expired || _expired) AS e (fence)
+                    ORDER BY e.fence DESC LIMIT 100) AS newest
+                ORDER BY newest.fence);
+        END IF;
     END IF;
     -- index: waiter_pkey
     IF _k.waiting > 0 AND EXISTS (
@@ -81,7 +94,8 @@ BEGIN
     IF _k IS DISTINCT FROM _found THEN
         -- index: lease_key_pkey
         UPDATE tenure.lease_key k
-        SET held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest
+        SET held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest,
+            expired = _k.expired
         WHERE k.namespace = _k.namespace AND k.key = _k.key;
     END IF;
     RETURN _k;
@@ -206,7 +220,8 @@ BEGIN
     -- index: lease_key_pkey
     UPDATE tenure.lease_key k
     SET fence = lease_grant.fence, granted = _now, granted_hour = _now / 3600000000,
-        held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest
+        held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest,
+        expired = _k.expired[2:]  -- it takes the place of the first one
     WHERE k.namespace = _k.namespace AND k.key = _k.key;
     IF _k.waiting > 0 THEN
         PERFORM tenure.lease_wake(_k);
@@ -214,7 +229,8 @@ BEGIN
 END
 $$;
 
--- Try once to take a lease: granted if there is a fence, refused otherwise.
+-- Try once to take a lease: granted if there is a fence, refused otherwise. ahead: of a refusal, the
+-- waiters ahead; of a new grant, 1 if it takes the place of an expired lease, else 0.
 CREATE FUNCTION tenure.lease_acquire(
     _namespace text, _key text, _holder text, _limit integer, _ttl bigint, _meta text,
     _waiting bigint, _ear text, _test_now bigint,
@@ -239,13 +255,12 @@ BEGIN
         WHERE l.key_id = _k.id AND l.holder = _holder AND l.renewed + l.ttl > at
         RETURNING l.fence, l."limit", l.granted, l.meta
         INTO grant_fence, grant_limit, grant_begun, grant_meta;
-        IF grant_fence IS NOT NULL AND _k.lowest < _k.highest THEN
+        IF _k.lowest < _k.highest THEN
             -- index: lease_pkey
             SELECT min(l."limit") INTO other_limit FROM tenure.lease l
             WHERE l.namespace = _namespace AND l.key = _key AND l.holder <> _holder
-            HAVING min(l."limit") <> _limit OR max(l."limit") <> _limit;
-        ELSIF (grant_fence IS NULL OR _k.held > 1) AND (_k.lowest, _k.highest) <> (_limit, _limit)
-        THEN
+              AND l."limit" <> _limit;
+        ELSIF (grant_fence IS NULL OR _k.held > 1) AND _k.lowest <> _limit THEN
             other_limit := _k.lowest;
         END IF;
         IF grant_fence IS NOT NULL THEN
@@ -277,6 +292,7 @@ BEGIN
         grant_limit := _limit;
         grant_begun := at;
         grant_meta := _meta;
+        ahead := least(cardinality(_k.expired), 1);
     ELSE
         ends := tenure.lease_refuse(
             _k, _holder, _limit, _ttl, _meta, _waiting, _ear, _place, 1 - _room, at);

@@ -59,22 +59,24 @@ BEGIN
 END
 $$;
 
--- Return the jobs of expired replicas that are not reserved for others, and jobs past their deadline. It waits
--- for no lock: locked rows are left for the next call.
+-- Return the jobs of expired replicas that are not reserved for others, and jobs past their deadline; and the
+-- replicas that were not dead before. It waits for no lock: locked rows are left for the next call.
 CREATE FUNCTION tenure.job_expired(
     _namespace text, _by text, _reserved bigint, _grace bigint, _limit integer, _as_of bigint,
-    _now bigint
-) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+    _now bigint, OUT _found text[], OUT _dead text[]
+) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _until bigint := least(_now, coalesce(_as_of, _now));
-    _found text[] := '{}';
     _strangers text[];
     _replica text;
+    _was_dead boolean;
 BEGIN
+    _found := '{}';
+    _dead := '{}';
     PERFORM tenure.replica_clamp(_namespace, _now);
     -- index: replica_dead, replica_ends, replica_pkey
-    FOR _replica IN
-        SELECT r.id FROM tenure.replica r
+    FOR _replica, _was_dead IN
+        SELECT r.id, r.dead FROM tenure.replica r
         WHERE r.namespace = _namespace AND r.id = ANY (ARRAY(
                 SELECT d.id FROM tenure.replica d
                 WHERE d.namespace || '' = _namespace AND d.dead
@@ -87,6 +89,9 @@ BEGIN
         ORDER BY r.joined, r.id FOR UPDATE SKIP LOCKED
     LOOP
         EXIT WHEN cardinality(_found) = _limit;  -- replicas that were not visited may still revive
+        IF NOT _was_dead THEN
+            _dead := _dead || _replica;
+        END IF;
         _found := _found || tenure.replica_take(
             _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found));
     END LOOP;
@@ -99,7 +104,7 @@ BEGIN
     _strangers := tenure.job_strangers(_namespace, _limit - cardinality(_found));
     -- Checked again under the lock.
     -- index: job_pkey, replica_pkey
-    RETURN _found || ARRAY(
+    _found := _found || ARRAY(
         SELECT j.id FROM tenure.job j
         WHERE j.namespace = _namespace AND j.state = 'running' AND j.id <> ALL (_found)
           AND j.id = ANY (_strangers)
@@ -109,7 +114,8 @@ BEGIN
 END
 $$;
 
--- Return orphans and overdue jobs, without large columns. The first row has only the time.
+-- Return orphans and overdue jobs, without large columns. The first row has only the time. A row with no more
+-- than `whose` names a replica that was not dead before.
 CREATE TYPE tenure.orphan AS (at bigint, aside text, whose text, job tenure.job_record);
 
 CREATE FUNCTION tenure.job_read_orphans(_namespace text, _ids text[])
@@ -136,23 +142,31 @@ CREATE FUNCTION tenure.job_orphans(
 DECLARE
     _now bigint := tenure.now(_test_now);
     _found text[] := '{}';
+    _dead text[] := '{}';
     _broken text[] := '{}';
+    _was_dead boolean;
     _id text;
 BEGIN
     IF _replica IS NULL THEN
-        _found := tenure.job_expired(
-            _namespace, _by, _reserved, _grace, _limit, _as_of, _now);
+        SELECT e._found, e._dead INTO _found, _dead
+        FROM tenure.job_expired(_namespace, _by, _reserved, _grace, _limit, _as_of, _now) AS e;
     ELSE
         -- Waits for a concurrent claim, and blocks new ones.
         -- index: replica_pkey
-        PERFORM FROM tenure.replica r
+        SELECT r.dead INTO _was_dead FROM tenure.replica r
         WHERE r.namespace = _namespace AND r.id = _replica FOR UPDATE;
         IF FOUND THEN
+            IF NOT _was_dead THEN
+                _dead := ARRAY[_replica];
+            END IF;
             _now := tenure.now(_test_now);
             _found := tenure.replica_take(_namespace, _replica, _by, _now + _reserved, _limit);
         END IF;
     END IF;
     RETURN NEXT (_now, NULL, NULL, NULL)::tenure.orphan;
+    FOREACH _id IN ARRAY _dead LOOP
+        RETURN NEXT (NULL, NULL, _id, NULL)::tenure.orphan;
+    END LOOP;
     BEGIN
         RETURN QUERY SELECT * FROM tenure.job_read_orphans(_namespace, _found);
     EXCEPTION WHEN data_exception OR internal_error OR data_corrupted THEN

@@ -31,7 +31,8 @@ CREATE TABLE tenure.space (
 -- functions of this schema add and delete rows, each under the lock of this row and in the transaction that
 -- changes the count. (Deleting rows by hand makes them too large; an acquisition that is refused because of
 -- missing rows counts them again.) lowest and highest enclose the limits of the leases; if equal, they are
--- the limit of each.
+-- the limit of each. expired has the fences of leases that ended without
+-- a release, in order, until a grant takes their place.
 --
 -- No index covers the columns that a grant changes, so that it is a heap-only update, for which the fill
 -- factor leaves room in the page. Pruning finds idle keys by the hour, which seldom changes.
@@ -46,6 +47,7 @@ CREATE TABLE tenure.lease_key (
     waiting      integer NOT NULL DEFAULT 0,
     lowest       integer NOT NULL DEFAULT 0,
     highest      integer NOT NULL DEFAULT 0,
+    expired      bigint[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (namespace, key),
     CONSTRAINT lease_key_sound CHECK (
         fence BETWEEN 0 AND 253402300800000000
@@ -55,6 +57,7 @@ CREATE TABLE tenure.lease_key (
 CREATE INDEX lease_key_idle ON tenure.lease_key (namespace, granted_hour);
 
 -- Leases, including ended ones until the next decision about their key deletes them.
+-- kept: its holder has released it, and it stays until its ttl is over.
 --
 -- A guard locks the primary key: FOR KEY SHARE in a user's transaction lets renewals pass, which change no key
 -- column, and prevents the deletion of the row, without which its place is not granted again. So a lease must
@@ -70,6 +73,7 @@ CREATE TABLE tenure.lease (
     granted   bigint  NOT NULL,
     renewed   bigint  NOT NULL,
     meta      text    NOT NULL,
+    kept      boolean NOT NULL DEFAULT false,
     PRIMARY KEY (namespace, key, fence),
     CONSTRAINT lease_sound CHECK (
         fence BETWEEN 1 AND 253402300800000000 AND "limit" BETWEEN 1 AND 1000000

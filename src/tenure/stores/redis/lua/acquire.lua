@@ -2,7 +2,8 @@
 --
 -- KEYS: names, fence, and the four of the lease key
 -- ARGV: now, name, holder, limit, ttl, meta, patience (0: do not wait), address for the wake-up
--- Returns {1, fence, other limit or 0, held for, limit, meta}
+-- Returns {1, fence, other limit or 0, held for, limit, meta}, the same with 2 if it takes the place
+--         of an expired lease
 --      or {0, retry in, waiters ahead, other limit or 0}, or {} if the lease cannot be read.
 
 local LEASE = 3
@@ -18,24 +19,34 @@ local function next_fence()
   return fence
 end
 
-local function grant_alone()
-  local fence = next_fence()
-  save_alone(LEASE, holder, fence, now, now, ttl, limit, meta)
-  call('ZADD', NAMES, 0, name)
-  return {1, fence, 0, 0, limit, meta}
+-- Take the oldest expired lease out of the list. Return the state for the answer, and what is left.
+local function take_over(expired)
+  if not expired then
+    return 1, nil
+  end
+  table.remove(expired, 1)
+  return 2, expired[1] and expired or nil
 end
 
--- Named for a lease that is ALONE. For a CROWD they are seen, kept, granted, waiters, limits and
--- strictest.
-local kind, owner, fence, since, renewed, life, bound, note = look(LEASE, name, found[1])
+local function grant_alone(all_expired)
+  local fence, state, expired = next_fence(), take_over(all_expired)
+  save_alone(LEASE, holder, fence, now, now, ttl, limit, meta, false, expired)
+  call('ZADD', NAMES, 0, name)
+  return {state, fence, 0, 0, limit, meta}
+end
+
+-- Named for a lease that is ALONE. For a CROWD they are seen, kept, granted, waiters, limits,
+-- strictest and expired.
+local kind, owner, fence, since, renewed, life, bound, note, kept, expired =
+  look(LEASE, name, found[1])
 if not kind then
-  return grant_alone()
+  return grant_alone(owner)  -- what has expired
 elseif kind == UNREADABLE then
   return {}
 end
 if kind == ALONE and owner == holder then
   -- It has the lease already: a repeat after a lost reply.
-  save_alone(LEASE, holder, fence, since, now, ttl, bound, note)
+  save_alone(LEASE, holder, fence, since, now, ttl, bound, note, kept, expired)
   return {1, fence, 0, math.max(0, now - since), bound, note}
 end
 if kind == ALONE and patience <= 0 and math.min(limit, bound) <= 1 then
@@ -49,30 +60,30 @@ local function crowd_of_one()
   local crowd = {
     at = LEASE, name = name, live = 1, waiters = 0,
     seen = renewed, kept = 0, granted = since, limits = {[bound] = 1}, strictest = 0,
+    expired = expired,
   }
   -- Remains of an earlier crowd, if Redis has collected its head a moment before the other keys.
   call('DEL', KEYS[LEASE + 1], KEYS[LEASE + 2], KEYS[LEASE + 3])
   call('ZADD', KEYS[LEASE + 1], renewed + life, owner)
   write_info(crowd, owner, {
     fence = fence, since = since, renewed = renewed, life = life,
-    limit = bound, ttl = life, meta = note, address = '',
+    limit = bound, ttl = life, meta = note, address = '', kept = kept,
   })
   -- For its own length first, because the new lease's may be shorter.
   keep(crowd, life)
   return crowd
 end
 
--- The smallest limit of the other holders, if any of them differs from the caller's, or 0. `own`
--- is the limit of the caller's own lease.
+-- The smallest limit of the other holders that differs from the caller's, or 0. `own` is the limit of
+-- the caller's own lease.
 local function other_limit(crowd, own)
-  local smallest, differs = math.huge, false
+  local smallest = math.huge
   for granted_limit, holders in pairs(crowd.limits) do
-    if holders > (granted_limit == own and 1 or 0) then
+    if granted_limit ~= limit and holders > (granted_limit == own and 1 or 0) then
       smallest = math.min(smallest, granted_limit)
-      differs = differs or granted_limit ~= limit
     end
   end
-  return differs and smallest or 0
+  return smallest < math.huge and smallest or 0
 end
 
 local function grant_in(crowd, waited)
@@ -81,13 +92,15 @@ local function grant_in(crowd, waited)
     call('ZREM', KEYS[LEASE + 3], holder)
     crowd.waiters = crowd.waiters - 1
   end
+  local state
+  state, crowd.expired = take_over(crowd.expired)
   count(crowd, limit, 1)
   crowd.granted = now
   extend(crowd, holder, {
     fence = new_fence, since = now, limit = limit, meta = meta, address = '',
   }, ttl)
   wake_first(crowd)
-  return {1, new_fence, other, 0, limit, meta}
+  return {state, new_fence, other, 0, limit, meta}
 end
 
 -- Take a place in the queue, or keep it: only the arrival number stays the same.
@@ -136,14 +149,14 @@ local function retry_in(crowd, ahead, room)
   return call('ZRANGE', KEYS[LEASE + 1], rank, rank, 'WITHSCORES')[2] - now
 end
 
-local crowd
+local crowd, left
 if kind == ALONE then
   crowd = crowd_of_one()
 else
-  crowd = crowd_at(LEASE, name, owner, fence, since, renewed, life, bound)
+  crowd, left = crowd_at(LEASE, name, owner, fence, since, renewed, life, bound, note)
 end
 if not crowd then
-  return grant_alone()
+  return grant_alone(left)
 end
 
 local place = call('ZSCORE', KEYS[LEASE + 1], holder)
@@ -153,7 +166,7 @@ if lease and lease.fence == LOST_FENCE then
   drop_lease(crowd, holder, lease.limit)
   save(crowd)
   if crowd.live + crowd.waiters == 0 then
-    return grant_alone()
+    return grant_alone(crowd.expired)
   end
   place, lease = nil, nil
 end

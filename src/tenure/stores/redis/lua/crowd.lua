@@ -9,6 +9,7 @@
 --   strictest  the smallest limit of a waiter since the queue was last empty: no current limit is
 --              below it
 --   live       how many leases there are: the sum over `limits`
+--   expired    the fences of leases that have expired, or nil
 
 local FIRST_PLACE = -2 ^ 52  -- the arrival number of the first waiter of a new queue
 local LOST_FENCE = 1  -- of a lease whose fence is lost; below all real fences
@@ -16,7 +17,7 @@ local LOST_FENCE = 1  -- of a lease whose fence is lost; below all real fences
 -- Unreadable details count as missing, see `mend`: a lease keeps its place until its end, and a waiter
 -- gets no turn.
 local function read_info(crowd, holder)
-  local readable, fence, since, renewed, life, limit, ttl, meta, address =
+  local readable, fence, since, renewed, life, limit, ttl, meta, address, kept =
     pcall(decode, call('HGET', KEYS[crowd.at + 2], holder) or '')
   if not (readable and is_lease(holder, fence, since, renewed, life, limit, meta)
     and is_whole(ttl, 0, SPAN_MAX) and type(address) == 'string') then
@@ -24,7 +25,7 @@ local function read_info(crowd, holder)
     local is_held = ends > 0
     fence, since, renewed, life = is_held and LOST_FENCE or 0, now, now, 0
     life = is_held and math.min(math.max(0, ends - now), SPAN_MAX) or 0
-    limit, ttl, meta, address = math.huge, life, '', ''
+    limit, ttl, meta, address, kept = math.huge, life, '', '', nil
     for granted_limit in pairs(crowd.limits) do
       limit = math.min(limit, granted_limit)
     end
@@ -32,27 +33,34 @@ local function read_info(crowd, holder)
   end
   return {
     fence = fence, since = since, renewed = renewed, life = life,
-    limit = limit, ttl = ttl, meta = meta, address = address,
+    limit = limit, ttl = ttl, meta = meta, address = address, kept = kept,
   }
 end
 
 -- `life` is how long the record lives from `renewed` on: a lease's ttl, a waiter's patience.
 local function write_info(crowd, holder, one)
-  call('HSET', KEYS[crowd.at + 2], holder, pack(one.fence, one.since, one.renewed, one.life,
-    one.limit, one.ttl, one.meta, one.address))
+  local record = one.kept
+    and pack(one.fence, one.since, one.renewed, one.life, one.limit, one.ttl, one.meta,
+      one.address, true)
+    or pack(one.fence, one.since, one.renewed, one.life, one.limit, one.ttl, one.meta,
+      one.address)
+  call('HSET', KEYS[crowd.at + 2], holder, record)
 end
 
 -- Of an emptied crowd only the head remains, because Redis removes empty zsets and hashes. The head
 -- expires first, because it is useless without the other keys.
 local function save(crowd)
+  local expired = crowd.expired
   if crowd.live + crowd.waiters == 0 then
-    forget(crowd.at, crowd.name)
-  else
-    call('SET', KEYS[crowd.at],
-      pack(CROWD, crowd.seen, crowd.kept, crowd.granted, crowd.waiters, crowd.limits,
-        crowd.strictest),
-      'PX', math.ceil((crowd.kept - now) / 1000))
+    (expired and save_expired or forget)(crowd.at, expired and crowd.granted or crowd.name, expired)
+    return
   end
+  local head = expired
+    and pack(CROWD, crowd.seen, crowd.kept, crowd.granted, crowd.waiters, crowd.limits,
+      crowd.strictest, expired)
+    or pack(CROWD, crowd.seen, crowd.kept, crowd.granted, crowd.waiters, crowd.limits,
+      crowd.strictest)
+  call('SET', KEYS[crowd.at], head, 'PX', math.ceil((crowd.kept - now) / 1000))
 end
 
 -- Let the crowd's keys outlive a lease or waiter of this length by a day. Repeated only after half of
@@ -167,27 +175,34 @@ end
 -- Drop all ended leases, because none may count any more. In slices, which take a tenth of the time of
 -- single removals when a large fleet has died.
 local function drop_ended(crowd)
-  local places, info, dropped = KEYS[crowd.at + 1], KEYS[crowd.at + 2], 0
+  local places, info, dropped, expired = KEYS[crowd.at + 1], KEYS[crowd.at + 2], 0, {}
   repeat
     local holders = call('ZRANGEBYSCORE', places, 0, now, 'LIMIT', 0, 1000)
     if #holders > 0 then
       for _, record in ipairs(call('HMGET', info, unpack(holders))) do
-        local _, _, _, _, limit = decode(record)
+        local fence, _, _, _, limit, _, _, _, kept = decode(record)
         count(crowd, limit, -1)
+        if not kept then
+          expired[#expired + 1] = fence
+        end
       end
       call('ZREM', places, unpack(holders))
       call('HDEL', info, unpack(holders))
       dropped = dropped + #holders
     end
   until #holders < 1000
+  if #expired > 0 then
+    crowd.expired = add_expired(crowd.expired, expired)
+  end
   return dropped > 0
 end
 
--- Return the crowd of a head, without ended leases; nil if it is empty.
-local function crowd_at(at, name, seen, kept, granted, waiters, limits, strictest)
+-- Return the crowd of a head, without ended leases; nil and the expired fences if it is empty.
+local function crowd_at(at, name, seen, kept, granted, waiters, limits, strictest, expired)
   local crowd = {
     at = at, name = name, live = 0, waiters = waiters,
     seen = seen, kept = kept, granted = granted, limits = limits, strictest = strictest,
+    expired = expired or nil,
   }
   for _, holders in pairs(limits) do
     crowd.live = crowd.live + holders
@@ -210,15 +225,15 @@ local function crowd_at(at, name, seen, kept, granted, waiters, limits, strictes
   if changed then
     save(crowd)
   end
-  return crowd.live + crowd.waiters > 0 and crowd or nil
+  return crowd.live + crowd.waiters > 0 and crowd or nil, crowd.expired
 end
 
 -- The same, for a head that the script has read before. It may have changed since, if the same lease
 -- key was passed twice.
 local function crowd_now(at, name)
-  local kind, seen, kept, granted, waiters, limits, strictest =
+  local kind, seen, kept, granted, waiters, limits, strictest, expired =
     look(at, name, head_of(at))
-  return kind and crowd_at(at, name, seen, kept, granted, waiters, limits, strictest)
+  return kind and crowd_at(at, name, seen, kept, granted, waiters, limits, strictest, expired)
 end
 
 -- Return the lease of a holder, if it has one.

@@ -22,7 +22,7 @@ for n = 1, #ARGV - 1 do
     answers[n] = {{''}}
   elseif kind then
     answers[n] = {row(holder, fence, since, renewed + ttl, ttl, limit, meta)}
-  else
+  elseif not holder then  -- nothing has expired either
     call('ZREM', NAMES, name)  -- Redis collects leases of crashed holders, but not their names
   end
 end

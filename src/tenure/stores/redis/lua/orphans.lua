@@ -2,12 +2,12 @@
 --
 -- ARGV: now, bells, who asks, for how long replicas are left to it, replica or '', limit, grace,
 --       instant to go by or ''
--- Returns now, {id, replica} of each job that cannot be read and was set aside, then for each other one
---   its id, its replica, its record, what is fixed; both without what is large.
+-- Returns now, {id, replica} of each job that cannot be read and was set aside, the replicas that were not dead
+--   before, then for each other job its id, its replica, its record, what is fixed; both without what is large.
 
 local by, reserved, named, limit = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local grace, till = tonumber(ARGV[7]), min(now, tonumber(ARGV[8]) or now)
-local aside, answers, seen, count = {}, {}, {}, 0
+local aside, dead, answers, seen, count = {}, {}, {}, {}, 0
 local NO_PAYLOAD = '\196\000'
 
 -- Only larger records and fixed parts have a checkpoint or payload worth removing here. The client removes
@@ -90,6 +90,9 @@ end
 
 -- Mark a replica as dead, and reserve it for the caller.
 local function take(one)
+  if not one.dead then
+    dead[#dead + 1] = one.id
+  end
   one.dead, one.taker, one.taken_until = true, by, now + reserved
   write_replica(one)
   call('ZADD', EXPIRY, 0, one.id)  -- found again, even if the clock is set back
@@ -159,4 +162,4 @@ else
 end
 flush()
 ring()
-return {now, aside, unpack(answers)}
+return {now, aside, dead, unpack(answers)}

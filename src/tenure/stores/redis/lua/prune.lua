@@ -11,7 +11,7 @@ local function idle_for(head)
   if not head then
     return math.huge
   end
-  -- In the same position in both kinds of head.
+  -- In the same position in all kinds of head.
   local readable, _, _, _, granted = pcall(decode, head)
   return readable and type(granted) == 'number' and now - granted or 0
 end
@@ -20,11 +20,11 @@ for n = 1, #ARGV - 2 do
   local at, name = 4 * n - 2, ARGV[n + 2]
   local head = head_of(at)
   local unused = idle_for(head) >= idle
-  local kind = look(at, name, head)
+  local kind, expired = look(at, name, head)
   if kind == CROWD then
     crowded[#crowded + 1] = {at = at, name = name, unused = unused}
-  elseif not kind then
-    call('ZREM', NAMES, name)
+  elseif not kind and (unused or not expired) then
+    forget(at, name)
     pruned = pruned + (unused and 1 or 0)
   end
 end
@@ -37,6 +37,7 @@ end
 for _, key in ipairs(crowded) do
   local readable, crowd = pcall(crowd_now, key.at, key.name)
   if readable and not crowd and key.unused then
+    forget(key.at, key.name)
     pruned = pruned + 1
   end
 end

@@ -1,0 +1,117 @@
+"""Sets up the logging of `tenure worker`: of the supervisor and of its worker processes alike.
+
+Without `--log`, the logging of the app's module is left alone; if it has none, lines of text go to
+stderr. With `--log`, the choice replaces what the module has set up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from tenure.jobs.log_fields import JobFields
+from tenure.observe.formatters import JsonFormatter, TextFormatter
+from tenure.observe.outage_limiter import OutageLimiter
+
+__all__ = ["LogForm", "is_json", "logged_exit", "set_up_logging", "write_traceback"]
+
+LogForm: TypeAlias = Literal["json", "text"]
+
+log = logging.getLogger("tenure")
+
+
+def set_up_logging(form: LogForm | None, level: str | None) -> None:
+    """Log to stderr in this form; may be called again after the app's module was imported."""
+    root = logging.getLogger()
+    if form is not None:
+        log.disabled = False  # by a dictConfig of the module, which disables loggers by default
+        log.propagate = True
+        for handler in root.handlers[:]:
+            root.removeHandler(handler)
+            if _is_ours(handler):
+                handler.close()
+    if not root.handlers:
+        formatter = JsonFormatter() if form == "json" else TextFormatter()
+        target = _StderrHandler()
+        target.setFormatter(formatter)
+        limited = OutageLimiter(target)
+        limited.addFilter(JobFields())
+        root.addHandler(limited)
+        root.setLevel(logging.INFO)
+    if level is not None:
+        root.setLevel(level.upper())
+    if form == "json":
+        logging.captureWarnings(capture=True)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
+        sys.unraisablehook = _log_unraisable
+
+
+def is_json() -> bool:
+    """Whether everything on stderr has to be a JSON object."""
+    return sys.excepthook is _log_uncaught
+
+
+def write_traceback(text: str) -> None:
+    """Show a traceback of the user's code on stderr, in the form of the log."""
+    if is_json():
+        log.error("the app cannot be imported", extra={"exc": text})
+    else:
+        sys.stderr.write(text)
+
+
+def logged_exit(leaving: SystemExit) -> SystemExit:
+    """Return how the app's module ends this process. A text that it gives is logged.
+
+    Python would write it to stderr as it is.
+    """
+    if not is_json() or leaving.code is None or isinstance(leaving.code, int):
+        return leaving
+    log.error("the app's module ends this process: %s", leaving.code)
+    return SystemExit(1)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes each record in one piece: the processes of a supervisor share one stderr.
+
+    A stream with a buffer would write a long line in several pieces, and lines of other processes
+    could come in between.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            if sys.stderr is not None:
+                sys.stderr.flush()
+            while line:
+                line = line[os.write(2, line) :]
+        except OSError:
+            return  # nobody reads it any more
+        except Exception:  # noqa: BLE001 - as all handlers of logging
+            self.handleError(record)
+
+
+def _is_ours(handler: logging.Handler) -> bool:
+    return isinstance(handler, OutageLimiter)
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    log.critical("the process ends with an error", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_value is not None and arguments.exc_type is not SystemExit:
+        info = (arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+        log.error("a thread has ended with an error", exc_info=info)
+
+
+def _log_unraisable(arguments: sys.UnraisableHookArgs) -> None:
+    error = arguments.exc_value
+    info = None if error is None else (arguments.exc_type, error, arguments.exc_traceback)
+    log.error("%s", arguments.err_msg or "an error was ignored", exc_info=info)

@@ -1,0 +1,91 @@
+"""`tenure doctor --probe`: health for probes, so its exit status and its time count."""
+
+import asyncio
+import time
+
+import pytest
+
+import tenure
+from tenure import blocking
+from tests.cli.conftest import Place, Run
+from tests.rig.fixtures import Endpoint, ProxyTo
+from tests.rig.wait import wait_until_async
+
+
+def test_a_healthy_store_ends_with_0(cli: Run, place: Place):
+    result = cli(*place.options, "doctor", "--probe")
+    assert (result.code, result.err) == (0, "")
+    first, *rows = result.out.splitlines()
+    assert first == "healthy"
+    assert [row.split()[1] for row in rows] == [
+        *("store", "writes", "clock", "grade", "workers", "queues")
+    ]
+    with place.app() as app:
+        assert app.locks() == []
+
+
+def test_the_document_is_that_of_the_app(cli: Run, file_place: Place):
+    document = cli(*file_place.options, "doctor", "--probe", "--json").json
+    assert document["store"] == file_place.url
+    with file_place.app() as app:
+        expected = app.health().document()
+    for check in [*document["checks"], *expected["checks"]]:
+        del check["seconds"], check["detail"]
+    assert {name: document[name] for name in expected} == expected
+
+
+def test_what_is_degraded_ends_with_1(cli: Run, file_place: Place):
+    shop = tenure.Tenure(file_place.url)
+
+    @shop.task
+    def send_mail() -> None: ...
+
+    with blocking.Tenure(shop) as app:
+        app.enqueue(send_mail.request())
+    result = cli(*file_place.options, "doctor", "--probe")
+    assert result.code == 1
+    assert "none is alive; unfinished jobs: 1" in result.out
+
+
+def test_timers_without_a_worker_are_degraded(cli: Run, file_place: Place):
+    shop = tenure.Tenure(file_place.url)
+
+    @shop.timer(every="1h")
+    async def sync_orders() -> None: ...
+
+    async def a_worker_that_leaves() -> None:
+        async with shop, shop.worker():
+            await wait_until_async(shop.timers)
+
+    asyncio.run(a_worker_that_leaves())
+    result = cli(*file_place.options, "doctor", "--probe")
+    assert (result.code, "the timers in the store do not tick" in result.out) == (1, True)
+
+
+@pytest.mark.parametrize("url", ["redis://me:secret@127.0.0.1:1", "sqlite:///missing.db"])
+def test_what_cannot_be_opened_is_unhealthy_and_ends_with_2(cli: Run, url: str):
+    document = cli("--url", url, "doctor", "--probe", "--json")
+    assert (document.code, document.json["status"]) == (2, "unhealthy")
+    assert "secret" not in document.out
+
+
+def test_a_grade_can_be_required(cli: Run, file_place: Place):
+    assert cli(*file_place.options, "doctor", "--probe", "--require", "A").code == 0
+    result = cli("--url", "memory://", "doctor", "--probe", "--require", "A")
+    assert (result.code, "guarantee grade D" in result.out) == (2, True)
+
+
+def test_a_silent_server_takes_no_longer_than_the_timeout(
+    cli: Run, valkey_server: Endpoint, proxy: ProxyTo
+):
+    line = proxy(valkey_server)
+    line.freeze()
+    began = time.monotonic()
+    result = cli("--url", line.url(valkey_server.url), "doctor", "--probe", "--timeout", "500ms")
+    assert (result.code, "no answer within 0.5 s" in result.out) == (2, True)
+    assert time.monotonic() - began < 4  # connections give up after 5 s
+
+
+def test_options_of_the_full_examination_are_refused(cli: Run):
+    result = cli("doctor", "--probe", "--strict")
+    assert (result.code, "--probe knows no --strict" in result.err) == (2, True)

@@ -1,0 +1,1 @@
+"""What an app reports about itself: metrics and traces."""
