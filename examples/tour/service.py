@@ -15,7 +15,8 @@ TIED = Path(__file__).with_name("tied.py")
 APIS = ("api-1", "api-2")
 WORKERS = ("worker-1", "worker-2", "worker-3")
 TTL = 3.0
-LINE = re.compile(r"(\d\d:\d\d:\d\d\.\d{3}) \w[\w.]*: (.*)")
+# Time, logger, request id if a request led to the line, text: as examples/reports writes it.
+LINE = re.compile(r"(\d\d:\d\d:\d\d\.\d{3}) \w[\w.]*(?: \[[^\]]*\])?: (.*)")
 STARTED = re.compile("Application startup complete|takes jobs from")
 A_DAY = 86_400.0
 
