@@ -16,13 +16,14 @@ from tests.cli.conftest import Place, Run
 from tests.rig.processes import Fleet
 from tests.rig.wait import wait_until
 
-CHILD = {"pid": 8, "replica": "r", "retiring": False, "running": 3, "ended": 5, "memory": 1}
+CHILD = {"pid": 8, "replica": "r", "alive": True, "retiring": False, "running": 3, "ended": 5, "memory": 1}
+CHILDREN = [{**CHILD, "age_seconds": 60.0}, {**CHILD, "age_seconds": 5.0}]
 STATUS: dict[str, Any] = {
     "pid": 7,
     "stopping": False,
     "ready": True,
     "last_beat_seconds_ago": 0.5,
-    "children": [{**CHILD, "age_seconds": 60.0}, {**CHILD, "age_seconds": 5.0}],
+    "children": CHILDREN,
 }
 
 Answering = Callable[[bytes | None], Path]
@@ -66,7 +67,11 @@ def told_by(status: dict[str, Any]) -> bytes:
         ({}, "ready", True),
         ({"ready": False, "last_beat_seconds_ago": None}, "starting", False),
         ({"ready": False, "waiting_for_store": True}, "waiting for its store", False),
-        ({"ready": False, "last_beat_seconds_ago": 60.0}, "not ready", False),
+        (
+            {"ready": False, "last_beat_seconds_ago": 60.0},
+            "not ready: the store last answered 1m ago",
+            False,
+        ),
         ({"ready": False, "stopping": True}, "stopping", False),
     ],
 )
@@ -80,6 +85,28 @@ def test_it_asks_whether_a_worker_lives_or_also_works(
         f"worker 7 is {state}; worker processes: 2, the oldest for 1m; running jobs: 6\n"
     )
     assert cli("ping", "--health", path, "--ready").code == (0 if ready else 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"alive": False}, "paused or dead: process 9"),
+        ({"replica": None}, "not joined yet: process 9"),
+    ],
+)
+def test_one_that_is_not_ready_names_the_process_that_is_missing(
+    cli: Run, answering: Answering, change: dict[str, Any], why: str
+):
+    other = {**CHILD, "pid": 9, "age_seconds": 5.0, **change}
+    path = answering(told_by({**STATUS, "ready": False, "children": [CHILDREN[0], other]}))
+    assert cli("ping", "--health", path).out.startswith(f"worker 7 is not ready: {why}; ")
+
+
+def test_one_whose_process_waits_to_be_started_again_counts_them(cli: Run, answering: Answering):
+    """Its store may have answered just now."""
+    path = answering(told_by({**STATUS, "ready": False, "processes": 3}))
+    out = cli("ping", "--health", path).out
+    assert out.startswith("worker 7 is not ready: 2 of 3 worker processes have started; ")
 
 
 @pytest.mark.parametrize("children", [[], [{**CHILD, "age_seconds": 0.02, "running": 0}]])

@@ -479,9 +479,12 @@ async def test_the_status_says_whether_all_seats_work(
     assert status["ready"]
     [child] = status["children"]
     assert (child["pid"], child["replica"], child["running"]) == (os.getpid(), "ann", 0)
+    assert child["alive"]
     with monkeypatch.context() as patched:
         patched.setattr(stage.last.child, "lives", lambda *_: False)  # it is paused, say
-        assert not supervisor.status()["ready"]
+        status = supervisor.status()
+        assert not status["ready"]
+        assert [child["alive"] for child in status["children"]] == [False]
     clock.shift(1000)  # in which no beat came
     assert not supervisor.status()["ready"]
     supervisor.stop()

@@ -375,7 +375,7 @@ class Supervisor:
         now = self._clock.boot()
         last = self._beats.last
         beat_age = None if last is None else round(now - last, 3)
-        children = [_shown(child, now) for child in self._children]
+        children = [_shown(child, now, self._ttl) for child in self._children]
         joined = sum(
             child.replica is not None and child.owner is None and child.lives(now, self._ttl)
             for child in self._children
@@ -390,14 +390,16 @@ class Supervisor:
             "stopping": stopping,
             "ready": all_work and not stopping,
             "last_beat_seconds_ago": beat_age,
+            "processes": self._options.processes,
             "children": children,
         }
 
 
-def _shown(child: Child, now: float) -> dict[str, Any]:
+def _shown(child: Child, now: float, ttl: float) -> dict[str, Any]:
     return {
         "pid": child.pid,
         "replica": child.replica,
+        "alive": child.lives(now, ttl),
         "retiring": child.is_retiring,
         "isolated": child.owner is not None,
         "running": len(child.board.started()),

@@ -80,6 +80,7 @@ def _in_words(status: dict[str, Any]) -> str:
         state = "waiting for its store"
     else:
         state = "starting" if status.get("last_beat_seconds_ago") is None else "not ready"
+        state += _why_not(status)
     children = status.get("children", [])
     age = max((child["age_seconds"] for child in children), default=0.0)
     oldest = f", the oldest for {duration(age)}" if age >= _LEAST_AGE else ""
@@ -88,3 +89,23 @@ def _in_words(status: dict[str, Any]) -> str:
         f"worker {status.get('pid')} is {state}; worker processes: {len(children)}{oldest}; "
         f"running jobs: {running}"
     )
+
+
+def _why_not(status: dict[str, Any]) -> str:
+    """Return what keeps a worker from being ready, as far as its answer shows that."""
+    children = [child for child in status.get("children", []) if not child.get("isolated")]
+    stopped = [child["pid"] for child in children if not child.get("alive", True)]
+    if stopped:
+        return f": paused or dead: {_named(stopped)}"
+    absent = [child["pid"] for child in children if child.get("replica") is None]
+    if absent:
+        return f": not joined yet: {_named(absent)}"
+    processes = status.get("processes", 0)
+    if len(children) < processes:
+        return f": {len(children)} of {processes} worker processes have started"
+    beat_age = status.get("last_beat_seconds_ago")
+    return "" if beat_age is None else f": the store last answered {duration(beat_age)} ago"
+
+
+def _named(pids: list[int]) -> str:
+    return f"process {', '.join(map(str, pids))}"
