@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import tenure
 from tenure import errors, http, testing
@@ -271,3 +272,16 @@ def test_commands_that_pages_advise_do_something(page: str):
         while isinstance(command, click.Group) and rest:
             command = command.commands[rest.pop(0)]
         assert not isinstance(command, click.Group) or command.invoke_without_command, words
+
+
+def test_commands_of_the_runbook_lack_no_option(tmp_path: Path):
+    """An engineer on call copies them: the store may be missing here, but no option."""
+    page = (ROOT / "docs/monitoring.md").read_text("utf-8")
+    run_on = {"TENURE_URL": f"sqlite:///{tmp_path}/missing.db"}
+    named = set(re.findall(r"`tenure ((?:jobs|queues|replicas|timers|locks|doctor)\b[^`]*)`", page))
+    assert named
+    for words in named:
+        arguments = words.replace("FENCE", "7").split()
+        output = CliRunner(env=run_on).invoke(cli, arguments).output
+        is_complete = "Usage:" not in output or "add --yes" in output
+        assert is_complete, f"tenure {words}: {output}"
