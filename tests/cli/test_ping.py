@@ -16,7 +16,15 @@ from tests.cli.conftest import Place, Run
 from tests.rig.processes import Fleet
 from tests.rig.wait import wait_until
 
-CHILD = {"pid": 8, "replica": "r", "alive": True, "retiring": False, "running": 3, "ended": 5, "memory": 1}
+CHILD = {
+    "pid": 8,
+    "replica": "r",
+    "alive": True,
+    "retiring": False,
+    "running": 3,
+    "ended": 5,
+    "memory": 1,
+}
 CHILDREN = [{**CHILD, "age_seconds": 60.0}, {**CHILD, "age_seconds": 5.0}]
 STATUS: dict[str, Any] = {
     "pid": 7,

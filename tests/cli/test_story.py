@@ -144,6 +144,13 @@ def test_where_it_runs(cli: Run, place: Place, shop: Shop):
     wait_until(is_told_gone)
 
 
+def test_no_recovery_is_promised_while_no_worker_is_alive(cli: Run, place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.send.request(7))
+    shop.claim(ttl=0.05)
+    wait_until(lambda: ", which has expired" in show(cli, place, job.id).out)
+    assert "but none is alive: start one\n" in show(cli, place, job.id).out
+
+
 def show(cli: Run, place: Place, id_: str) -> Result:
     return cli(*place.options, "jobs", "show", id_)
 

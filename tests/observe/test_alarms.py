@@ -51,7 +51,7 @@ async def test_an_attempt_that_takes_half_as_long_again_is_reported_once(
         assert of_kind(seen, JobRunsLong) == [event]
         assert (await quick.refresh()).state == (await slow.refresh()).state == "succeeded"
     assert event == JobRunsLong("work", slow.id, 15.0, "mail", 1, 10.0)
-    lines = [line for line in caplog.records if "expected is 10s" in line.message]
+    lines = [line for line in caplog.records if "has run for 15s; expected is 10s" in line.message]
     assert [(line.levelno, line.job, line.queue) for line in lines] == [
         (logging.WARNING, slow.id, "mail")
     ]

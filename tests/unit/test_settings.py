@@ -166,6 +166,11 @@ def test_an_invalid_setting_is_named(name: str, value: object):
         Settings.read({name: value}, {})
 
 
+def test_an_invalid_time_of_a_queue_names_the_queue():
+    with pytest.raises(ConfigError, match=r"^queue_expected\['mail'\] must be seconds"):
+        Tenure("memory://", queue_expected={"mail": "soon"})
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

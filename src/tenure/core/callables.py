@@ -30,7 +30,7 @@ def check_hook(hook: object, decorator: str) -> None:
         msg = f"{decorator} takes a function, not {hook!r}."
         raise ConfigError(msg)
     if is_async(hook) or inspect.isasyncgenfunction(hook) or inspect.isgeneratorfunction(hook):
-        msg = f"{decorator} takes a plain function that returns: nothing would run {hook!r}."
+        msg = f"{decorator} takes a plain function that returns: nothing would run {_name(hook)}."
         raise ConfigError(msg)
 
 
@@ -40,8 +40,12 @@ def check_middleware(make: object, decorator: str) -> None:
         msg = f"{decorator} takes a function that returns a context manager, not {make!r}."
         raise ConfigError(msg)
     if is_async(make) or inspect.isasyncgenfunction(make):
-        msg = f"{decorator} needs a context manager: put @asynccontextmanager above {make!r}."
+        msg = f"{decorator} needs a context manager: put @asynccontextmanager above {_name(make)}."
         raise ConfigError(msg)
     if inspect.isgeneratorfunction(make):
-        msg = f"{decorator} needs a context manager: put @contextmanager above {make!r}."
+        msg = f"{decorator} needs a context manager: put @contextmanager above {_name(make)}."
         raise ConfigError(msg)
+
+
+def _name(fn: object) -> str:
+    return repr(getattr(fn, "__qualname__", fn))

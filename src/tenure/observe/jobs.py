@@ -227,7 +227,8 @@ class JobRunsLong(BaseEvent, frozen=True):
     """The `expected` of its task; None: it has none, and the job exceeds `long_job`."""
 
     def __str__(self) -> str:
-        ran = f"job {safe(self.job)} of task {safe(self.task)!r} has run for {self.seconds:.0f} s"
+        job = f"job {safe(self.job)} of task {safe(self.task)!r}"
+        ran = f"{job} has run for {duration(self.seconds)}"
         if self.expected is not None:
             return (
                 f"{ran}; expected is {duration(self.expected)}. Find out what it waits for, or "

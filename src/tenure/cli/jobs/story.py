@@ -125,6 +125,8 @@ class Surroundings(Struct, frozen=True, kw_only=True):
             return f"{which} is not in the store: 'tenure recover' lets another worker run the job"
         if record.expires_in > 0 and not record.dead:
             return ""
+        if not self.alive:
+            return "which has expired; a worker recovers the job, but none is alive: start one"
         return "which has expired: a worker recovers the job within seconds, or 'tenure recover'"
 
     def _record(self, id_: str) -> ReplicaRecord | None:

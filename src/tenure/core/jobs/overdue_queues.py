@@ -91,7 +91,7 @@ def parse_queue_expected(option: QueueExpected | str, what: str) -> QueueAges:
     if not isinstance(option, Mapping):
         return QueueAges(_seconds(option, what))
     ages = {
-        check_name(name, f"a queue of {what}"): _seconds(length, f"{name} of {what}")
+        check_name(name, f"a queue of {what}"): _seconds(length, f"{what}[{name!r}]")
         for name, length in option.items()
     }
     if not ages:
