@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tenure.observe.formatters import JsonFormatter
 from tenure.observe.outage_limiter import OutageLimiter
 from tenure.testing import ManualClock
 from tests.rig.wait import wait_until
@@ -48,6 +49,18 @@ def warning(text: str = "away", **parts: Any) -> logging.LogRecord:
     record = logging.LogRecord("tenure", logging.WARNING, "", 0, "%s", (text,), None)
     vars(record).update({"tenure_event": "RanUnlocked", **parts})
     return record
+
+
+def test_the_formatter_of_the_other_handler_stays(lines: Lines, monkeypatch: pytest.MonkeyPatch):
+    """basicConfig gives its own formatter to each handler that has none."""
+    lines.setFormatter(JsonFormatter())
+    limiter = OutageLimiter(lines)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    logging.basicConfig(handlers=[limiter])
+    assert isinstance(lines.formatter, JsonFormatter)
+    limiter.setFormatter(other := logging.Formatter())
+    assert (lines.formatter, limiter.formatter) == (other, other)
+    limiter.close()
 
 
 def test_the_first_warning_passes_and_the_others_are_counted(lines: Lines, limiter: OutageLimiter):

@@ -33,12 +33,14 @@ class OutageLimiter(logging.Handler):
         """`every`: the length of the minute, in seconds."""
         super().__init__()
         self._target = target
+        self.formatter = target.formatter  # or basicConfig would set its own
         self._every = every
         self._clock = clock or SystemClock()
         self._windows: dict[str, _Window] = {}
 
     def setFormatter(self, fmt: logging.Formatter | None) -> None:  # noqa: N802 - as in logging
         """Set how the other handler writes records."""
+        super().setFormatter(fmt)
         self._target.setFormatter(fmt)
 
     def emit(self, record: logging.LogRecord) -> None:
