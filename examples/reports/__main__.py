@@ -16,7 +16,7 @@ from contextlib import suppress
 import uvicorn
 from service import api, app
 
-from tenure.jobs.log_fields import JobFields
+from tenure.logs import JobFields
 
 PAGES = """\
 Reports are served on {url} - Ctrl-C stops it.

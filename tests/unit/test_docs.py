@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import tenure
-from tenure import errors, http, testing
+from tenure import errors, http, logs, testing
 from tenure.cli.commands import tenure as cli
 from tenure.core.jobs import states
 from tenure.http.problems import KINDS
@@ -183,7 +183,7 @@ def first_cells() -> set[str]:
 
 
 def test_the_guides_know_every_public_name():
-    names = (*tenure.__all__, *testing.__all__, *http.__all__)
+    names = (*tenure.__all__, *testing.__all__, *http.__all__, *logs.__all__)
     assert [name for name in names if not re.search(rf"\b{name}\b", guides())] == []
 
 

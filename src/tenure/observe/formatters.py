@@ -1,7 +1,7 @@
 """How log records are written: as lines for people, or as JSON objects for log collectors.
 
 `tenure worker` uses them; `--log` chooses. Programs that set up their logging themselves can use
-them too: `{"()": "tenure.observe.formatters.JsonFormatter"}` in `logging.config.dictConfig`.
+them too, from `tenure.logs`.
 """
 
 from __future__ import annotations
