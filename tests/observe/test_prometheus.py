@@ -19,6 +19,7 @@ from tenure.app import engine_of
 from tenure.core.jobs.records import QueueCounts
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.errors import JobFailed as JobFailedError
+from tenure.metrics import snapshot
 from tenure.metrics.snapshot import bounded_queues
 from tenure.observe import (
     AttemptLost,
@@ -119,7 +120,14 @@ async def test_each_event_is_counted_once_in_the_metric_that_names_it():
         job(JobSucceeded, seconds=5.0),
         job(JobCancelled),
         job(JobHandedBack, reason=CANARY),
-        JobsRecovered(by="me", replicas=(CANARY,), waiting=("a", "b"), failed=("c",)),
+        JobsRecovered(
+            by="me",
+            replicas=(CANARY,),
+            waiting=("a", "b"),
+            failed=("c",),
+            cancelled=("d",),
+            unreadable=("e",),
+        ),
         AttemptLost(job=CANARY, fence=7, outcome="succeeded"),
         LockAcquired(name=f"invoice:{CANARY}", fence=1, waited=0.5),
         LockRefused(name=f"invoice:{CANARY}"),
@@ -149,7 +157,7 @@ async def test_each_event_is_counted_once_in_the_metric_that_names_it():
         assert page.value("jobs_finished_total", **of_job, outcome=outcome) == 1
     assert page.value("job_duration_seconds_sum", **of_job) == 12
     assert page.value("job_duration_seconds_count", **of_job) == 3
-    assert page.value("jobs_recovered_total") == 3
+    assert page.value("jobs_recovered_total") == 5
     assert page.value("stale_writes_refused_total") == 1
     assert page.value("locks_acquired_total", lock="invoice") == 1
     assert page.value("lock_refusals_total", lock="invoice", reason="busy") == 1
@@ -238,6 +246,17 @@ async def test_an_attempt_that_nobody_measured_has_no_duration():
 # Labels.
 
 
+async def test_buckets_reach_from_quick_jobs_to_those_of_hours():
+    app = Tenure("memory://")
+    metrics = instrumented(app)
+    emit(app, job(JobSucceeded, seconds=0.02), job(JobSucceeded, seconds=4000.0))
+    page = await scrape(metrics)
+    limits = ("0.01", "0.05", "3600.0", "21600.0")
+    of_job = {"queue": "mail", "task": "pay"}
+    shown = [page.value("job_duration_seconds_bucket", **of_job, le=limit) for limit in limits]
+    assert shown == [0, 1, 1, 2]
+
+
 async def test_the_101st_task_is_counted_as_other():
     app = Tenure("memory://")
     metrics = instrumented(app)
@@ -306,6 +325,18 @@ async def test_calls_of_the_store_are_timed_by_name(namespace):
         assert page.value("store_up") == 1
         assert page.value("store_call_seconds_count", call="release") == 1
         assert page.value("store_errors_total", call="release") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "up"), [("StoreUnavailable", 0), ("StoreFull", 0), ("StoreError", 1)]
+)
+async def test_a_store_that_refuses_a_call_has_answered_it(error: str, up: int):
+    app = Tenure("memory://")
+    metrics = instrumented(app)
+    emit(app, StoreCalled(call="claim", seconds=0.125, error=error))
+    page = await scrape(metrics)
+    assert page.value("store_errors_total", call="claim") == 1
+    assert page.value("store_up") == up
 
 
 async def test_without_a_subscriber_the_store_is_called_directly():
@@ -401,10 +432,14 @@ async def test_of_ten_scraped_replicas_one_asks_and_one_answers(fleet):
 
 async def test_scrapes_within_five_seconds_ask_the_store_once(fleet):
     _, metrics, faults = fleet[0]
-    await asyncio.gather(*(scrape(metrics) for _ in range(20)))
+    faults.delay("acquire", 1)  # others come while the first one is answered
+    scrapes = asyncio.gather(*(scrape(metrics) for _ in range(20)))
+    await clock_of(fleet).advance(1)
+    await scrapes
+    faults.heal()
     await scrape(metrics)
     assert faults.calls["counts"] == 1
-    await clock_of(fleet).advance(4.9)
+    await clock_of(fleet).advance(3.9)
     await scrape(metrics)
     assert faults.calls["counts"] == 1
     await clock_of(fleet).advance(0.2)
@@ -447,6 +482,14 @@ async def test_a_store_that_does_not_answer_leaves_no_gauge_and_breaks_no_page(f
     assert page.value("store_up") == 0
 
 
+async def test_a_store_that_hangs_breaks_no_page(fleet, monkeypatch: pytest.MonkeyPatch):
+    _, metrics, faults = fleet[0]
+    monkeypatch.setattr(snapshot, "_PATIENCE", 0.01)
+    faults.delay("acquire", 100)  # on a clock that stands still
+    page = await scrape(metrics)
+    assert page.labels("queue_jobs") == set()
+
+
 async def test_the_queues_beyond_the_limit_are_one(fleet):
     app, metrics, _ = fleet[0]
 
@@ -483,6 +526,16 @@ async def test_a_replica_that_closes_its_metrics_is_followed_at_once(fleet):
     await fleet[0][1].close()
     assert (await scrape(fleet[1][1])).value("queue_jobs", queue="mail", state="waiting") == 1
     assert (await scrape(fleet[0][1])).value("queue_jobs", queue="mail", state="waiting") is None
+
+
+async def test_a_replica_that_has_closed_its_metrics_does_not_count_again(fleet):
+    _, metrics, faults = fleet[0]
+    await scrape(metrics)
+    await metrics.close()
+    faults.calls.clear()
+    await clock_of(fleet).advance(60)
+    await scrape(metrics)
+    assert not faults.calls
 
 
 # The page.
@@ -566,6 +619,16 @@ def test_a_queue_that_is_called_other_is_shown_with_those_beyond_the_limit():
         QueueCounts(queue="other", waiting=11, running=1, oldest=5.0)
     ]
     assert len(shown) == 100
+
+
+@pytest.mark.parametrize(
+    ("ages", "oldest"), [((5.0, 9.0), 9.0), ((9.0, 5.0), 9.0), ((None, 5.0), 5.0)]
+)
+def test_of_queues_of_the_same_name_the_oldest_job_counts(ages, oldest: float):
+    queues = [QueueCounts(queue="mail", waiting=1, running=0, oldest=age) for age in ages]
+    assert bounded_queues(queues) == [
+        QueueCounts(queue="mail", waiting=2, running=0, oldest=oldest)
+    ]
 
 
 # The reference.

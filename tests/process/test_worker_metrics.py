@@ -14,12 +14,15 @@ from typing import Any
 
 import prometheus_client.values
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from tenure.cli.options import address
 from tenure.cli.worker.metrics import metrics_page
 from tenure.errors import ConfigError, JobFailed
+from tenure.metrics.definitions import STORE_UP
 from tenure.prometheus import reserved_file
+from tenure.prometheus.families import Families
 from tenure.prometheus.page import _Files
 from tenure.prometheus.processes import write_metrics_to
 from tests.observe.test_prometheus import CANARY, Page
@@ -196,6 +199,17 @@ def on_the_page_of(folder: Path) -> dict[str, float]:
     return {sample.name: sample.value for metric in metrics for sample in metric.samples}
 
 
+@pytest.mark.parametrize("away", [1, 2])
+def test_of_several_processes_the_one_that_cannot_reach_the_store_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: int
+):
+    counters_in(tmp_path, monkeypatch)
+    for number in (1, 2):
+        write_metrics_to(str(tmp_path), number)
+        Families(CollectorRegistry()).write(STORE_UP, 0 if number == away else 1, ())
+    assert on_the_page_of(tmp_path)["tenure_store_up"] == 0
+
+
 def test_the_files_have_their_space_on_the_disk_before_they_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -279,7 +293,9 @@ import asyncio, os, sys
 import tenure.prometheus
 from prometheus_client import generate_latest
 from tenure import Tenure
+from tenure.metrics import snapshot
 
+snapshot._COUNT_EVERY = 0.0
 app = Tenure(f"sqlite:///{sys.argv[1]}")
 
 @app.task
@@ -293,6 +309,8 @@ async def scrape():
         shown = "tenure_queue_jobs{" in generate_latest(metrics.registry).decode()
         os.write(1, b"shown " if shown else b"absent ")
 
+if sys.argv[2] == "after":
+    asyncio.run(scrape())
 for _ in range(3):
     if (child := os.fork()) == 0:
         asyncio.run(scrape())
@@ -301,7 +319,11 @@ for _ in range(3):
 """
 
 
-def test_processes_that_were_forked_after_instrument_show_the_queues_once(tmp_path: Path):
-    command = [sys.executable, "-c", FORKED, str(tmp_path / "forked.db")]
+@pytest.mark.parametrize(("when", "absent"), [("before", 2), ("after", 3)])
+def test_processes_that_were_forked_after_instrument_show_the_queues_once(
+    tmp_path: Path, when: str, absent: int
+):
+    """`when`: whether they are forked before or after their parent has shown the queues."""
+    command = [sys.executable, "-c", FORKED, str(tmp_path / "forked.db"), when]
     shown = subprocess.run(command, capture_output=True, check=True).stdout
-    assert shown.split() == [b"shown", b"absent", b"absent"]
+    assert shown.split() == [b"shown", *[b"absent"] * absent]
