@@ -21,6 +21,7 @@ from tenure.cli.options import address
 from tenure.cli.worker.metrics import metrics_page
 from tenure.errors import ConfigError, JobFailed
 from tenure.metrics.definitions import STORE_UP
+from tenure.metrics.snapshot import snapshot_of
 from tenure.prometheus import reserved_file
 from tenure.prometheus.families import Families
 from tenure.prometheus.page import _Files
@@ -115,6 +116,10 @@ async def test_a_killed_process_leaves_its_counters(site: Site, tmp_path: Path):
     assert read(page_url).of("shop_letters_total") == 2
     worker.terminate()
     assert worker.wait(SIZE.patience) == 0
+    async with site.app() as shop:  # shows the queues at once, as the worker no longer does
+        declare(shop)
+        await snapshot_of(shop).refresh()
+        assert snapshot_of(shop).current()
 
 
 async def test_the_page_is_served_while_the_store_is_in_this_process(tmp_path: Path, fleet: Fleet):
@@ -286,6 +291,36 @@ def test_a_damaged_file_is_left_out_of_the_page_and_told_once(
         assert [(sample.name, sample.value) for sample in shown] == [("whole_total", 1)]
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "counter_2.db" in caplog.text
+
+
+FORKS = """
+import os, sys
+from tenure.prometheus.processes import write_metrics_to
+
+write_metrics_to(sys.argv[1], 1)
+from prometheus_client import CollectorRegistry, Counter
+from tenure.metrics.definitions import STORE_UP
+from tenure.prometheus.families import Families
+from tenure.prometheus.page import _Files
+
+Families(CollectorRegistry()).write(STORE_UP, 1, ())
+letters = Counter("letters", "", registry=CollectorRegistry())
+letters.inc()
+if (child := os.fork()) == 0:
+    letters.inc()
+    os._exit(0)
+os.waitpid(child, 0)
+letters.inc()
+metrics = _Files(sys.argv[1]).collect()
+shown = {sample.name: sample.value for metric in metrics for sample in metric.samples}
+print(shown["letters_total"], shown["tenure_store_up"])
+"""
+
+
+def test_a_process_that_a_handler_forks_counts_and_has_no_gauges(tmp_path: Path):
+    command = [sys.executable, "-c", FORKS, str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, check=True).stdout
+    assert shown.split() == [b"3.0", b"1.0"]
 
 
 FORKED = """

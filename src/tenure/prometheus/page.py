@@ -20,7 +20,7 @@ from tenure.errors import ConfigError
 from tenure.metrics.snapshot import StoreSnapshot
 from tenure.prometheus.families import QueueGauges
 from tenure.prometheus.instrument import Metrics, instrument
-from tenure.prometheus.processes import is_damaged
+from tenure.prometheus.processes import is_damaged, is_gauge_of_fork
 
 __all__ = ["metrics_app", "serve_metrics"]
 
@@ -96,7 +96,8 @@ class _Files:
     """The metrics that processes have written to a folder.
 
     A process may have died in the middle of a file, or may be about to make one. Such a file is
-    left out, so that the page has all others.
+    left out, so that the page has all others. Gauges of processes that a handler has forked are
+    left out, too: they begin at 0, and nothing removes them when such a process ends.
     """
 
     def __init__(self, folder: str) -> None:
@@ -105,14 +106,14 @@ class _Files:
         self._reported: set[Path] = set()
 
     def collect(self) -> Iterator[Metric]:
+        files = [file for file in sorted(self._folder.glob("*.db")) if not is_gauge_of_fork(file)]
         try:
-            metrics = list(self._files.collect())
+            metrics = list(self._files.merge(list(map(str, files))))
         except Exception:  # noqa: BLE001 - whatever is wrong with a file
-            metrics = list(self._files.merge(self._whole()))
+            metrics = list(self._files.merge(self._whole(files)))
         yield from metrics
 
-    def _whole(self) -> list[str]:
-        files = sorted(self._folder.glob("*.db"))
+    def _whole(self, files: list[Path]) -> list[str]:
         damaged = {file for file in files if is_damaged(file)}
         for file in sorted(damaged - self._reported):
             log.warning("the metrics in %s cannot be read, so the page is without them", file)

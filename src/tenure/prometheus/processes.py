@@ -20,7 +20,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from tenure.prometheus.reserved_file import ReservedFile
 
-__all__ = ["is_damaged", "metrics_folder", "process_ended", "write_metrics_to"]
+__all__ = ["is_damaged", "is_gauge_of_fork", "metrics_folder", "process_ended", "write_metrics_to"]
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
@@ -47,7 +47,6 @@ def write_metrics_to(folder: str, number: int | str) -> None:
     one process may use a number at a time.
     """
     os.environ[_FOLDER] = folder
-    process_ended(folder, number)
     for file in Path(folder).glob(f"*_{number}.db"):
         _remove_if_damaged(file)
     pid = os.getpid()
@@ -64,6 +63,11 @@ def process_ended(folder: str, number: int | str) -> None:
     """Remove gauges that mean nothing after the end of their process. Counters stay."""
     with suppress(OSError):
         mark_process_dead(number, folder)  # type: ignore[no-untyped-call]
+
+
+def is_gauge_of_fork(file: Path) -> bool:
+    """Return whether a file has gauges of a process that a handler has forked."""
+    return file.match("gauge_live*-*.db")
 
 
 def is_damaged(file: Path) -> bool:
