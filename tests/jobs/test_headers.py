@@ -41,6 +41,18 @@ async def test_headers_cannot_be_changed_through_a_job(app: Tenure):
     assert (await work.enqueue()).headers == {}
 
 
+async def test_a_request_id_in_a_field_of_the_log_is_one_line(app: Tenure, clock, caplog):
+    @app.task
+    async def work() -> None: ...
+
+    caplog.set_level("DEBUG")
+    async with app.worker():
+        headers = {"x-request-id": "r-1\nERROR all jobs are lost"}
+        await finished(await work.using(headers=headers).enqueue(), clock)
+    shown = {vars(each)["request_id"] for each in caplog.records if "request_id" in vars(each)}
+    assert shown == {"r-1\\nERROR all jobs are lost"}
+
+
 async def test_headers_of_a_call_replace_those_of_the_task(app: Tenure):
     @app.task
     async def work() -> None: ...

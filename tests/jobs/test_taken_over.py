@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from tenure import Tenure, current_job
 from tenure.observe import AttemptLost, ReplicaLost
 from tests.jobs.replicas import of_kind
@@ -54,6 +56,24 @@ async def test_a_worker_that_was_taken_over_stops_its_handlers_and_joins_under_a
         await clock.advance(0.1)
         assert await after.result() == "second time"
     assert await app.replicas() == []
+
+
+async def test_a_late_result_is_logged_without_a_subscriber(
+    app: Tenure, store, clock, caplog: pytest.LogCaptureFixture
+):
+    @app.task
+    async def work() -> None:
+        await clock.sleep(5)
+
+    async with app.worker():
+        job = await work.enqueue()
+        await clock.advance(1)
+        [taken] = await store.jobs.get([job.id])
+        back = settlement(id=job.id, fence=taken.fence, outcome="handed back", delay=60)
+        await store.jobs.settle([back])
+        await clock.advance(10)
+    [lost] = [each for each in caplog.records if vars(each).get("tenure_event") == "AttemptLost"]
+    assert (lost.levelname, vars(lost)["job"]) == ("WARNING", job.id)
 
 
 async def test_a_late_result_is_refused_and_reported(app: Tenure, store, clock, faults, seen):

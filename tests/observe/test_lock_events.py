@@ -506,6 +506,17 @@ async def test_waits_and_holds_are_counted_from_the_call_to_the_release(virtual:
     assert released.held == pytest.approx(14 - acquired.waited)
 
 
+async def test_a_hold_ends_with_its_release_not_with_the_answer_of_the_store(virtual: Stage):
+    hold = await virtual.app.lock("a", ttl=50).acquire()
+    virtual.faults.delay("release", 5)
+    releasing = asyncio.create_task(hold.release())
+    await virtual.clock.advance(5)
+    assert await releasing
+    _, released = virtual.seen
+    assert isinstance(released, LockReleased)
+    assert released.held == 0
+
+
 async def test_a_cancelled_release_that_awaits_a_renewal_is_finished(virtual: Stage):
     """A min_hold lets a renewal in flight land before it shortens the lease."""
     hold = await virtual.app.lock("a", ttl=10, min_hold=4).acquire()

@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,8 +27,8 @@ from tenure.http import AsyncRouter
 from tenure.jobs import Job
 from tenure.metrics.definitions import METRICS
 from tenure.metrics.snapshot import snapshot_of
-from tenure.observe import LockRefused
-from tenure.otel import conventions
+from tenure.observe import JobSucceeded, LockRefused
+from tenure.otel import conventions, traces
 from tenure.otel.meters import Instruments, MessagingRecorder
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.wait import wait_until_async
@@ -284,6 +286,40 @@ async def test_a_run_of_a_timer_has_a_trace_of_its_own(otel, clock):
     assert settle.parent.span_id == process.context.span_id
 
 
+async def test_each_try_of_a_run_has_a_span_and_the_store_settles_once(otel, clock):
+    app = app_on(clock)
+    otel.instrument(app)
+    tries = []
+
+    @app.timer(every="1h", name="penalties", retry=TWICE)
+    async def penalties() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError
+
+    async with app, app.worker():
+        while len(tries) < 2:
+            await clock.advance(900)
+        await clock.advance(1)
+    names = [span.name.split()[0] for span in otel.spans]
+    assert [names.count(name) for name in ("process", "settle")] == [2, 1]
+    [settle] = [span for span in otel.spans if span.name.startswith("settle")]
+    assert settle.attributes["tenure.outcome"] == "succeeded"
+
+
+async def test_attempts_that_never_settle_do_not_pile_up(otel, clock, monkeypatch):
+    monkeypatch.setattr(traces, "_UNSETTLED_MAX", 2)
+    of_app = traces.Traces(otel.tracers.get_tracer("test"), has_parent=False)
+    for job in "abc":
+        context: Any = SimpleNamespace(id=job, queue="mail", task="send", attempt=1, headers={})
+        async with of_app.processing(context):
+            pass
+    for job in "cba":
+        of_app.settled(JobSucceeded(task="send", job=job, queue="mail", attempt=1))
+    settled = [span.attributes["messaging.message.id"] for span in otel.named("settle mail")]
+    assert sorted(settled) == ["b", "c"]  # the oldest one is forgotten
+
+
 async def test_a_batch_is_one_span_for_all_its_jobs(otel, clock):
     app = app_on(clock)
     otel.instrument(app)
@@ -353,6 +389,27 @@ async def test_a_time_out_is_told_by_the_settlement(otel, clock, kind):
     assert settle.attributes["error.type"] == "timeout"
 
 
+async def test_a_handler_that_returns_too_late_has_timed_out(otel, clock):
+    app = app_on(clock)
+    otel.instrument(app)
+
+    may_return = threading.Event()
+
+    @app.task(queue="mail", timeout=5, retry=TWICE)
+    def work() -> None:
+        may_return.wait(20)
+
+    async with app, app.worker():
+        job = await work.enqueue()
+        await clock.advance(6)
+        may_return.set()
+        await finished(job, clock)
+    late, in_time = otel.named("settle mail")
+    assert late.attributes["tenure.outcome"] == "retried"
+    assert late.attributes["error.type"] == "timeout"
+    assert in_time.attributes["tenure.outcome"] == "succeeded"
+
+
 async def test_a_cancelled_job_is_no_error(otel, clock):
     app = app_on(clock)
     otel.instrument(app)
@@ -389,6 +446,21 @@ async def test_a_job_whose_headers_are_full_is_enqueued_without_a_trace(otel, cl
     [process] = otel.named("process mail")
     assert process.links == ()
     assert CANARY not in otel.everything()
+
+
+async def test_the_state_of_another_trace_is_not_sent_on(otel, clock):
+    app = app_on(clock)
+    otel.instrument(app)
+
+    @app.task(queue="mail")
+    async def send() -> None: ...
+
+    foreign = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "tracestate": "vendor=1"}
+    async with app:
+        with otel.tracers.get_tracer("shop").start_as_current_span("POST /reports") as span:
+            job = await send.using(headers=foreign).enqueue()
+    assert job.headers["traceparent"].split("-")[1] == f"{span.get_span_context().trace_id:032x}"
+    assert "tracestate" not in job.headers
 
 
 async def test_a_header_that_is_no_trace_context_is_ignored(otel, clock):
@@ -452,6 +524,25 @@ async def test_the_metrics_of_the_conventions_and_our_own_are_there(otel, clock)
     [up] = metrics["tenure.store.up"]
     assert up.value == 1
     assert CANARY not in otel.everything()
+
+
+async def test_attempts_that_are_tried_again_count_as_errors(otel, clock):
+    app = app_on(clock)
+    otel.instrument(app)
+    tries = []
+
+    @app.task(queue="mail", retry=TWICE)
+    async def work() -> None:
+        tries.append(1)
+        await clock.sleep(2)
+        if len(tries) == 1:
+            raise ValueError
+
+    async with app, app.worker():
+        await finished(await work.enqueue(), clock)
+        points = otel.metrics()["messaging.process.duration"]
+    ends = {point.attributes.get("error.type"): (point.count, point.sum) for point in points}
+    assert ends == {"error": (1, 2), None: (1, 2)}
 
 
 async def _metrics_from_thread(otel: Otel, name: str) -> list[Any]:

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,16 @@ from tenure.app import engine_of
 from tenure.core.jobs.headers import HEADERS_MAX, HEADERS_SIZE_MAX
 from tenure.errors import ConfigError
 from tenure.jobs import Job
-from tenure.observe import JobFailed
+from tenure.observe import (
+    AttemptLost,
+    JobCancelled,
+    JobFailed,
+    JobHandedBack,
+    JobRetried,
+    JobSucceeded,
+)
 from tenure.observe.log_records import Raised
+from tenure.sentry.attempts import Attempts
 from tenure.testing import ManualClock
 from tests.rig.wait import wait_until_async
 
@@ -259,6 +268,40 @@ async def test_a_job_that_no_attempt_here_has_seen_is_reported_by_its_log_record
     assert CANARY not in sentry.everything()
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        JobSucceeded("send", "j-1", "mail", 1),
+        JobCancelled("send", "j-1", "mail", 1),
+        JobHandedBack("send", "j-1", "mail", 1),
+        JobRetried("send", "j-1", "mail", 1),
+        AttemptLost("j-1", 7, "succeeded"),
+    ],
+    ids=lambda end: type(end).__name__,
+)
+async def test_an_attempt_is_forgotten_with_its_end(sentry, end):
+    sentry.init()
+    attempts = Attempts(retries=False, local_variables=False)
+    job: Any = SimpleNamespace(id="j-1", queue="mail", task="send", attempt=1, headers={})
+    async with attempts.processing(job):
+        pass
+    assert attempts.knows("j-1")
+    attempts.ended(end)
+    assert not attempts.knows("j-1")
+    assert sentry.reports == []
+
+
+async def test_attempts_that_never_end_do_not_pile_up(sentry, monkeypatch):
+    sentry.init()
+    monkeypatch.setattr(tenure.sentry.attempts, "_UNSETTLED_MAX", 2)
+    attempts = Attempts(retries=False, local_variables=False)
+    for name in "abc":
+        job: Any = SimpleNamespace(id=name, queue="mail", task="send", attempt=1, headers={})
+        async with attempts.processing(job):
+            pass
+    assert [attempts.knows(name) for name in "abc"] == [False, True, True]
+
+
 async def test_an_error_that_the_handler_has_captured_is_not_reported_again(sentry, app, clock):
     sentry.init()
     tenure.sentry.instrument(app)
@@ -482,6 +525,19 @@ async def test_trace_headers_take_only_the_room_that_is_left(sentry, app, clock,
         assert vendor == "vendor=1"
         assert "sentry-release=shop%407" in own
         assert "sentry-release=old" not in own
+
+
+async def test_the_baggage_of_others_stays_where_our_own_has_no_room(sentry, app):
+    sentry.init(traces_sample_rate=1.0, release="shop@7")
+    tenure.sentry.instrument(app)
+
+    @app.task
+    async def send() -> None: ...
+
+    async with app:
+        job = await send.using(headers={**ALMOST, "baggage": "vendor=1"}).enqueue()
+    assert job.headers["baggage"] == "vendor=1"
+    assert "sentry-trace" in job.headers
 
 
 async def test_headers_that_are_no_trace_harm_nothing(sentry, app, clock):

@@ -157,6 +157,25 @@ def test_without_another_thread_a_warning_passes_and_the_next_one_brings_the_cou
     ]
 
 
+def test_the_timer_of_a_minute_that_is_over_does_not_end_the_next_one(lines: Lines):
+    """It may have waited for the lock while a warning began the next minute."""
+    clock = ManualClock()
+    limiter = OutageLimiter(lines, every=60, clock=clock)
+    limiter.handle(warning())
+    [window] = limiter._windows.values()
+    clock.shift(60)
+    limiter.handle(warning())
+    limiter.handle(warning())
+    late = threading.Thread(target=limiter._time_is_over, args=["RanUnlocked"])
+    late.start()
+    late.join()
+    assert len(lines.records) == 2
+    limiter.close()
+    assert len(lines.records) == 3
+    window.timer.join(20)
+    assert not window.timer.is_alive()
+
+
 def test_the_level_of_the_other_handler_counts(limiter: OutageLimiter, lines: Lines):
     lines.setLevel(logging.ERROR)
     for level in (logging.WARNING, logging.ERROR):

@@ -142,7 +142,6 @@ def _summary(last: logging.LogRecord, left_out: int, every: float) -> logging.Lo
             **vars(last),
             "msg": "%s%s",
             "args": (text, last.getMessage()),
-            "message": None,
             "left_out": left_out,
         }
     )
