@@ -146,6 +146,17 @@ async def test_a_request_that_is_given_up_does_not_end_the_look_of_the_others():
         assert (await second).status_code == 200
 
 
+async def test_a_look_that_another_loop_has_left_is_not_awaited():
+    app = Tenure("memory://")
+    routes = health(app)
+    other = asyncio.new_event_loop()  # on which the app was open before; it was closed meanwhile
+    left: Any = other.create_future()
+    other.close()
+    routes._look = left
+    async with client_of(routes) as client, app:
+        assert (await client.get("ready")).status_code == 200
+
+
 async def test_details_are_for_those_who_ask_for_them_in_the_code():
     app = Tenure("memory://")
     async with app, client_of(health(app)) as quiet, client_of(health(app, details=True)) as open_:

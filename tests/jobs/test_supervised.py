@@ -79,6 +79,16 @@ async def expires_in(store) -> float:
     return replica.expires_in
 
 
+async def test_the_health_of_a_worker_counts_the_beats_of_its_supervisor(app, clock, line):
+    async with supervised(app, line):
+        await clock.advance(1)
+        line.repeats = RecordRenewed(line.replica, [], held=0, revived=False)
+        await clock.advance(2 * DEFAULT_TTL)
+        [heartbeat] = engine_of(app).services().host.heartbeats()
+        assert heartbeat.age is not None
+        assert heartbeat.age <= 1
+
+
 @pytest.mark.parametrize("word", [None, BeatFailed()], ids=["silence", "in doubt"])
 async def test_a_worker_sends_heartbeats_if_its_supervisor_does_not(app, store, clock, line, word):
     line.repeats = word

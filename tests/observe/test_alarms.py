@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenure import Tenure
+from tenure.app import engine_of
 from tenure.core.jobs.overdue_queues import QueueAges
 from tenure.errors import ConfigError
 from tenure.observe import Event, JobRunsLong, QueueDelayed, TimerRunsLong
@@ -269,6 +270,41 @@ async def test_another_worker_follows_the_one_that_looks(make: Make, clock: Manu
         await task.enqueue()
         await clock.advance(400)
         assert [len(of_kind(events, QueueDelayed)) for events in seen] == [0, 1]
+
+
+async def test_the_queue_with_the_shortest_time_says_how_often_to_look(
+    make: Make, clock: ManualClock
+):
+    app = await make(queue_expected={"mail": "10s"})
+    seen = watched(app)
+    await app.task(name="work", queue="mail")(_nothing).enqueue()
+    async with app.worker(queues=["of its own"]):
+        await clock.advance(20)
+        [delay] = of_kind(seen, QueueDelayed)
+    assert 10 < delay.age < 20
+
+
+async def test_a_worker_that_follows_again_knows_no_late_queue(
+    make: Make, store: Store, clock: ManualClock
+):
+    app = await make()
+    seen, work = watched(app), app.task(name="work", queue="mail")(_nothing)
+    events = engine_of(app).events
+    first, second = (QueueWatch(store, QueueAges(60), events) for _ in range(2))
+    job = await work.enqueue()
+    clock.shift(100)
+    await first.look()
+    clock.shift(100)  # its lease ends
+    await second.look()
+    await first.look()
+    assert len(of_kind(seen, QueueDelayed)) == 2
+    await job.cancel()
+    await second.look()
+    await work.enqueue()
+    await second.leave()
+    clock.shift(100)
+    await first.look()
+    assert len(of_kind(seen, QueueDelayed)) == 3
 
 
 async def test_paused_and_delayed_jobs_make_no_queue_late(make: Make, clock: ManualClock):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import pytest
 
-from tenure import Backoff, Job, Reject, StoreUnavailable, Tenure, blocking, current_job
+from tenure import Backoff, Job, Reject, Retry, StoreUnavailable, Tenure, blocking, current_job
 from tenure.app import engine_of
 from tenure.core.jobs.endings import handed_back
 from tenure.observe import (
@@ -541,6 +541,22 @@ async def test_a_cancelled_job_is_reported_though_the_store_cannot_say_more(app,
     faults.lose_request("get")
     await job.cancel()
     assert job_lines(seen) == ["JobEnqueued", "JobCancelled 0"]
+
+
+async def test_a_retry_is_reported_though_the_store_cannot_say_more(app, faults, clock, seen):
+    async def fail() -> None:
+        raise Retry(after=3600)
+
+    work = app.task(fail, name="work", queue="mail", retry=Backoff(max_attempts=2))
+    faults.lose_reply("settle", times=1)
+    faults.lose_request("get", times=1)
+    async with app.worker():
+        await work.enqueue()
+        await clock.advance(10)
+        assert job_lines(seen) == ["JobEnqueued", "JobStarted 1", "JobRetried 1"]
+        await work.enqueue()
+        await clock.advance(10)
+        assert len(job_lines(seen)) == 6
 
 
 async def test_a_cancelled_job_is_reported_though_its_canceller_is_cancelled(

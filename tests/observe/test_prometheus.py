@@ -288,16 +288,17 @@ async def test_lock_names_never_stand_in_a_label_and_their_kinds_are_bounded():
 
 async def test_the_label_of_locks_can_be_chosen_and_an_error_in_it_harms_nobody():
     def label(name: str) -> str:
-        return {"a/1": "letters"}[name]
+        return {"a/1": "letters", "c/3": "long" * 100}[name]
 
     app = Tenure("memory://")
     metrics = instrumented(app, lock_label=label)
     async with app, app.lock("a/1"):
         pass
-    emit(app, LockRefused(name="a/1"), LockRefused(name=f"b/{CANARY}"))
+    emit(app, *(LockRefused(name=name) for name in ("a/1", f"b/{CANARY}", "c/3")))
     page = await scrape(metrics)
     assert page.value("lock_refusals_total", lock="letters", reason="busy") == 1
     assert page.value("lock_refusals_total", lock="other", reason="busy") == 1
+    assert page.value("lock_refusals_total", lock="long" * 25, reason="busy") == 1
     assert CANARY not in page.text
 
 

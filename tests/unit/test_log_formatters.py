@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import re
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tenure.observe.formatters import JsonFormatter, TextFormatter
+from tenure.supervisor import log_setup
 
 AT = 1_794_743_634.077  # 2026-11-15 11:53:54.077 UTC
 
@@ -128,3 +130,19 @@ def test_a_message_and_an_error_that_cannot_be_shown_do_not_lose_the_record():
     document = document_of(record_of(Unprintable(), exc_info=broken))  # type: ignore[arg-type]
     assert document["message"].startswith(UNPRINTABLE)
     assert document["exc"] == UNPRINTABLE
+
+
+def test_a_line_is_written_whole_though_the_system_takes_a_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    written, write = bytearray(), os.write
+
+    def take_a_part(descriptor: int, text: bytes) -> int:
+        if descriptor != 2:
+            return write(descriptor, text)
+        written.extend(text[:10])
+        return min(10, len(text))
+
+    monkeypatch.setattr(os, "write", take_a_part)
+    log_setup._StderrHandler().emit(record_of("x" * 100))
+    assert written.decode() == "x" * 100 + "\n"
