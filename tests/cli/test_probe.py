@@ -86,6 +86,26 @@ def test_a_silent_server_takes_no_longer_than_the_timeout(
     assert time.monotonic() - began < 4  # connections give up after 5 s
 
 
+def test_the_time_that_opening_takes_is_part_of_the_timeout(
+    cli: Run, file_place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    left = []
+    open_app, health = tenure.Tenure.open, tenure.Tenure.health
+
+    async def open_slowly(app: tenure.Tenure) -> None:
+        await asyncio.sleep(0.2)
+        await open_app(app)
+
+    async def look(app: tenure.Tenure, timeout: float) -> tenure.Health:
+        left.append(timeout)
+        return await health(app, timeout)
+
+    monkeypatch.setattr(tenure.Tenure, "open", open_slowly)
+    monkeypatch.setattr(tenure.Tenure, "health", look)
+    cli(*file_place.options, "doctor", "--probe", "--timeout", "20s")
+    assert 0 < left[0] <= 19.8
+
+
 def test_options_of_the_full_examination_are_refused(cli: Run):
     result = cli("doctor", "--probe", "--strict")
     assert (result.code, "--probe knows no --strict" in result.err) == (2, True)

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 
-from tenure.core.leases import Lease
+from tenure.core.leases import Granted, Lease
 from tenure.errors import ConfigError
 from tenure.stores.contract import Store
 from tenure.stores.transaction import run_sync
 from tenure.testing import ManualClock
+from tests.contract.calls import ask, take
 from tests.contract.conftest import Place
 from tests.contract.ended_leases import EVERY_WAY, Gone
 from tests.contract.worlds import World
@@ -75,3 +76,20 @@ async def test_a_stale_lease_is_refused_and_changes_nothing(
         if connection is not None:
             assert await guard(place.store, connection, lease) is False
     assert await place.store.leases.find() == before
+
+
+async def test_a_guarded_lease_that_is_released_late_is_not_taken_over(
+    store: Store, world: World, clock: ManualClock
+):
+    lease = await take(store, "key", "ann", ttl=30)
+    async with transaction(world) as connection:
+        if world.family == "postgres":  # elsewhere a release is kept out, or there is no guard
+            assert await guard(store, connection, lease)
+            clock.shift(30)
+            assert await store.leases.release([lease]) == [False]
+    if world.family != "postgres":
+        clock.shift(30)
+        assert await store.leases.release([lease]) == [False]
+    answer = await ask(store, "key", "ben")
+    assert isinstance(answer, Granted)
+    assert not answer.took_over

@@ -204,6 +204,26 @@ async def test_a_run_without_the_store_is_reported_too(
     assert of_kind(seen, TimerRunsLong) == [TimerRunsLong("work", "", 3.0, 2.0)]
 
 
+async def test_a_run_without_the_store_that_ends_in_time_raises_no_alarm(
+    make: Make, faults: Faults, clock: ManualClock
+):
+    app = await make(faulty=True)
+    seen, runs = watched(app), []
+
+    @app.timer(every="1m", on_unavailable="run", expected="2s", timeout="10s")
+    async def work() -> None:
+        runs.append(clock.boot())
+        await clock.sleep(1)
+
+    async with app.worker():
+        await clock.advance(50)
+        faults.lose_request("commit", times=10**6)
+        await clock.advance(30)
+        faults.heal()
+    assert runs
+    assert not of_kind(seen, TimerRunsLong)
+
+
 # Queues.
 
 

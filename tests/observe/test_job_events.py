@@ -10,7 +10,7 @@ import socket
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -22,6 +22,7 @@ from tenure.core.jobs.endings import handed_back
 from tenure.observe import (
     AttemptLost,
     Event,
+    HandlerStuck,
     JobCancelled,
     JobEnqueued,
     JobFailed,
@@ -541,6 +542,46 @@ async def test_a_cancelled_job_is_reported_though_the_store_cannot_say_more(app,
     faults.lose_request("get")
     await job.cancel()
     assert job_lines(seen) == ["JobEnqueued", "JobCancelled 0"]
+
+
+async def test_a_delay_is_no_wait(app, clock, seen):
+    work = app.task(lambda: None, name="work", queue="mail")
+    await work.enqueue()
+    await work.using(delay=60).enqueue()
+    await clock.advance(7)
+    async with app.worker():
+        await clock.advance(70)
+    waits = [event.waited for event in seen if isinstance(event, JobStarted)]
+    assert waits[0] == pytest.approx(7, abs=1)
+    assert waits[1] == pytest.approx(0, abs=1)
+
+
+async def test_a_job_that_ends_soon_after_it_was_given_up_is_handed_back_once(make, faults, clock):
+    app, seen, loop = await make(faulty=True, grace=1), [], asyncio.get_running_loop()
+    app.on_event(seen.append)
+    ends: asyncio.Future[None] = loop.create_future()
+
+    async def run_on() -> None:
+        while not ends.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(ends)
+        raise asyncio.CancelledError
+
+    work = app.task(run_on, name="work", queue="mail")
+    worker = app.worker()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(worker)
+        await work.enqueue()
+        await clock.advance(1)
+        faults.delay("settle", 5)
+        stopping = asyncio.ensure_future(stack.aclose())
+        while not any(isinstance(event, HandlerStuck) for event in seen):
+            await clock.advance(0.5)
+        ends.set_result(None)
+        await clock.advance(30)
+        await stopping
+    reasons = [event.reason for event in seen if isinstance(event, JobHandedBack)]
+    assert reasons == ["its worker was stopped, and it ran on"]
 
 
 async def test_a_retry_is_reported_though_the_store_cannot_say_more(app, faults, clock, seen):

@@ -545,6 +545,13 @@ async def test_attempts_that_are_tried_again_count_as_errors(otel, clock):
     assert ends == {"error": (1, 2), None: (1, 2)}
 
 
+async def test_a_reader_on_the_loop_of_the_app_does_not_wait_for_it(clock):
+    app = app_on(clock)
+    async with app:
+        snapshot_of(app).refresh_from_thread(patience=60)  # longer than a test may take
+        assert snapshot_of(app).current() == ()
+
+
 async def _metrics_from_thread(otel: Otel, name: str) -> list[Any]:
     """Read as an exporter does: in a thread of its own."""
     return (await asyncio.to_thread(otel.metrics))[name]

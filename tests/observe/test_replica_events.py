@@ -23,6 +23,7 @@ from tenure.observe import (
 )
 from tenure.observe.events import Events
 from tenure.runtime.clock_watch import ClockWatch
+from tenure.runtime.replica.queue_watch import LEASE
 from tenure.runtime.replica.recovery import leave, recover_replica
 from tenure.runtime.supervised.messages import Order
 from tenure.stores.contract import Store
@@ -185,22 +186,39 @@ async def test_a_jump_is_reported_once_by_each_app_with_workers(
         assert of_kind(seen[0], ClockJumped) == [ClockJumped(step), ClockJumped(-step)]
 
 
+class Child:
+    """A worker process, as a supervisor sees it."""
+
+    replica = "child"
+
+    def lives(self, *_: float) -> bool:
+        return True
+
+    def order(self, _: Order) -> None: ...
+
+
+async def supervisor_of_one(store: Store, app: Tenure, events: Events) -> asyncio.Task[None]:
+    await store.jobs.beat(["child"], ttl=10, meta={})
+    beats = Heartbeats(store, engine_of(app).work_settings, events, [Child()], "test")  # type: ignore[list-item]
+    return asyncio.create_task(beats.run())
+
+
+async def test_a_supervisor_that_stops_leaves_the_queues_to_others(
+    store: Store, clock: ManualClock, app: Tenure
+):
+    beating = await supervisor_of_one(store, app, Events())
+    await clock.advance(200)
+    assert [lock.key for lock in await app.locks()] == [LEASE]
+    beating.cancel()
+    await clock.advance(1)
+    assert await app.locks() == []
+
+
 async def test_a_supervisor_reports_a_jump(store: Store, clock: ManualClock, app: Tenure):
     seen: list[Event] = []
     events = Events()
     events.subscribe(seen.append)
-
-    class Child:
-        replica = "child"
-
-        def lives(self, *_: float) -> bool:
-            return True
-
-        def order(self, _: Order) -> None: ...
-
-    await store.jobs.beat(["child"], ttl=10, meta={})
-    beats = Heartbeats(store, engine_of(app).work_settings, events, [Child()], "test")  # type: ignore[list-item]
-    beating = asyncio.create_task(beats.run())
+    beating = await supervisor_of_one(store, app, events)
     await clock.advance(10)
     clock.step(60)
     await clock.advance(20)
@@ -253,6 +271,16 @@ def test_a_jump_during_a_slow_call_is_reported_by_the_next_one():
             1_800_000_000_000_000 + int(at * 1e6), sent=sent, answered=answered, events=events
         )
     assert seen == [ClockJumped(-20.0)]
+
+
+def test_a_jump_that_a_slow_call_shows_is_reported_once():
+    events, seen, watch = Events(), list[Event](), ClockWatch()
+    events.subscribe(seen.append)
+    for at, sent, answered in [(0, 0, 0.01), (63, 3, 3.5), (66, 6, 6.01), (69, 9, 9.01)]:
+        watch.heard(
+            1_800_000_000_000_000 + int(at * 1e6), sent=sent, answered=answered, events=events
+        )
+    assert [round(event.seconds) for event in seen if isinstance(event, ClockJumped)] == [60]
 
 
 def test_slow_calls_for_long_are_compared_with_each_other():

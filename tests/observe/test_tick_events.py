@@ -251,6 +251,26 @@ async def test_a_late_tick_says_how_late_it_was_decided(store: Store, clock: Man
     assert tick.lateness == pytest.approx(4, abs=0.2)
 
 
+async def test_a_tick_in_time_is_not_late_though_its_answers_get_lost(
+    store: Store, clock: ManualClock
+):
+    seen: list[Event] = []
+
+    def declare(app: Tenure, _: Replica) -> None:
+        app.on_event(seen.append)
+
+        @app.timer(every="1m")
+        async def work() -> None: ...
+
+    fleet = Fleet(store, clock, declare)
+    async with fleet.running(1):
+        await clock.advance(50)
+        fleet.replicas[0].faults.lose_reply("commit", times=3)
+        await clock.advance(20)
+    [tick] = [event for event in seen if isinstance(event, TickRan)]
+    assert tick.lateness == pytest.approx(0, abs=0.1)
+
+
 async def test_without_a_subscriber_no_event_of_a_tick_is_made(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):

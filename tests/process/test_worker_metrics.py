@@ -114,6 +114,8 @@ async def test_a_killed_process_leaves_its_counters(site: Site, tmp_path: Path):
             await (await tasks.die.enqueue()).result(SIZE.patience)
         await (await tasks.send.enqueue("bob")).result(SIZE.patience)
     assert read(page_url).of("shop_letters_total") == 2
+    gauges = {name.rpartition("_")[2] for name in files(tmp_path) if name.startswith("gauge")}
+    assert gauges == {"supervisor.db", "0.db"}, "those of ended processes are removed"
     worker.terminate()
     assert worker.wait(SIZE.patience) == 0
     async with site.app() as shop:  # shows the queues at once, as the worker no longer does
