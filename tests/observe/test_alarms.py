@@ -310,7 +310,7 @@ async def test_a_worker_that_follows_again_knows_no_late_queue(
     app = await make()
     seen, work = watched(app), app.task(name="work", queue="mail")(_nothing)
     events = engine_of(app).events
-    first, second = (QueueWatch(store, QueueAges(60), events) for _ in range(2))
+    first, second = (QueueWatch(store, QueueAges(60), events, replica_ttl=10) for _ in range(2))
     job = await work.enqueue()
     clock.shift(100)
     await first.look()
@@ -325,6 +325,22 @@ async def test_a_worker_that_follows_again_knows_no_late_queue(
     clock.shift(100)
     await first.look()
     assert len(of_kind(seen, QueueDelayed)) == 3
+
+
+async def test_one_worker_reports_a_late_queue_also_with_rare_heartbeats(
+    make: Make, clock: ManualClock
+):
+    """Workers look along with their beats: here four times rarer than the queue asks for."""
+    settings = {"queue_expected": {"mail": "10s"}, "replica_ttl": "1m"}
+    apps = [await make(**settings) for _ in range(3)]
+    seen = [watched(app) for app in apps]
+    task = apps[0].task(name="work", queue="mail")(_nothing)
+    async with AsyncExitStack() as stack:
+        for app in apps:
+            await stack.enter_async_context(app.worker(queues=["of its own"]))
+        await task.enqueue()
+        await clock.advance(900)
+    assert sum(len(of_kind(events, QueueDelayed)) for events in seen) == 1
 
 
 async def test_paused_and_delayed_jobs_make_no_queue_late(make: Make, clock: ManualClock):
@@ -404,7 +420,7 @@ async def test_beats_go_on_while_thousands_of_queues_are_reported_late(
             await asyncio.sleep(0)
 
     beating = asyncio.ensure_future(beat())
-    await QueueWatch(store, QueueAges(), events).look()
+    await QueueWatch(store, QueueAges(), events, replica_ttl=10).look()
     beating.cancel()
     assert len(seen) == 1000
     assert max(after - before for before, after in pairwise(turns)) < 10

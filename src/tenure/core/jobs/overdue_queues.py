@@ -23,6 +23,7 @@ __all__ = [
     "QueueAges",
     "QueueExpected",
     "look_interval",
+    "look_lease",
     "overdue_queues",
     "parse_queue_expected",
 ]
@@ -38,6 +39,8 @@ OTHERS: Final = "*"
 
 _MINIMUM: Final = 1.0
 _LOOK_MIN, _LOOK_MAX = 5.0, 60.0
+# An answer that is late, or a beat that is repeated once, must not give the lease away.
+_LEASE_RESERVE: Final = 1.5
 
 
 class QueueAges(Struct, frozen=True):
@@ -78,6 +81,14 @@ def look_interval(ages: QueueAges) -> float:
     """Return how often to look: twice within the shortest age, from every 5 s to once a minute."""
     shortest = min((ages.others, *ages.by_queue.values()))
     return min(_LOOK_MAX, max(_LOOK_MIN, shortest / 2))
+
+
+def look_lease(interval: float, beat: float) -> float:
+    """Return the ttl of the lease of the worker that looks, so that it lasts until its next look.
+
+    It looks with the first heartbeat after the interval; `beat` is the longest pause between two.
+    """
+    return _LEASE_RESERVE * (interval + beat)
 
 
 def parse_queue_expected(option: QueueExpected | str, what: str) -> QueueAges:

@@ -52,7 +52,9 @@ class Janitor:
         self._store = store
         self._events = events
         self._clock_watch = clock_watch
-        self._queue_watch = QueueWatch(store, settings.queue_expected, events)
+        self._queue_watch = QueueWatch(
+            store, settings.queue_expected, events, replica_ttl=settings.replica_ttl
+        )
         self._clock = store.clock
         self._ttl = settings.replica_ttl
         self._recovery = Recovery(settings, self._clock, events)

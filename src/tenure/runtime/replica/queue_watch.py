@@ -9,7 +9,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from tenure.core.jobs.overdue_queues import QueueAges, look_interval, overdue_queues
+from tenure.core.jobs.overdue_queues import (
+    QueueAges,
+    look_interval,
+    look_lease,
+    overdue_queues,
+)
+from tenure.core.lease_policy import renew_after
 from tenure.core.leases import Granted, Lease
 from tenure.errors import TenureError
 from tenure.observe.events import Events
@@ -21,8 +27,6 @@ __all__ = ["LEASE", "QueueWatch"]
 LEASE = "tenure:queues"
 """The lease of the worker that counts."""
 
-# The worker that has the lease asks again after one interval at most.
-_LEASE_INTERVALS = 1.5
 # A worker that stops must not wait for a store that is away: the lease ends by itself.
 _PATIENCE = 1.0
 
@@ -30,12 +34,16 @@ _PATIENCE = 1.0
 class QueueWatch:
     """Looks at the queues now and then, and remembers which ones it has reported."""
 
-    def __init__(self, store: Store, ages: QueueAges, events: Events) -> None:
+    def __init__(
+        self, store: Store, ages: QueueAges, events: Events, *, replica_ttl: float
+    ) -> None:
+        """`replica_ttl`: workers look along with their heartbeats, whose pauses follow from it."""
         self._store = store
         self._clock = store.clock
         self._ages = ages
         self._events = events
         self._interval = look_interval(ages)
+        self._ttl = look_lease(self._interval, renew_after(replica_ttl, chance=0.0))
         self._lease: Lease | None = None
         self._reported: set[str] = set()
         self._look_at = self._clock.boot() + self._interval
@@ -51,9 +59,8 @@ class QueueWatch:
         """Count, unless another worker does, and report each queue when it becomes late."""
         # Kept before the answer: it may be granted although the answer is lost.
         lease = self._lease = self._lease or Lease(key=LEASE, holder=self._clock.token())
-        ttl = _LEASE_INTERVALS * self._interval
         answer = await self._store.leases.acquire(
-            LEASE, holder=lease.holder, limit=1, ttl=ttl, meta={}
+            LEASE, holder=lease.holder, limit=1, ttl=self._ttl, meta={}
         )
         if not isinstance(answer, Granted):
             self._lease = None
