@@ -37,7 +37,7 @@ from tenure.observe.jobs import JobEvent
 from tenure.testing import Faults, FaultyStore
 from tests.contract.worlds import World
 from tests.jobs import cpu_tasks
-from tests.jobs.replicas import claim_and_die
+from tests.jobs.replicas import claim_and_die, of_kind
 from tests.rig.wait import wait_until_async
 
 ONCE = Backoff(max_attempts=1)
@@ -612,6 +612,22 @@ async def test_a_cancelled_job_is_reported_though_its_canceller_is_cancelled(
     await clock.advance(1)
     assert not await app.queues()
     assert job_lines(seen) == ["JobEnqueued", "JobCancelled 0"]
+
+
+async def test_a_job_that_the_next_tick_replaces_is_cancelled_once(make, clock):
+    app = await make()
+    seen: list[Event] = []
+    app.on_event(seen.append)
+
+    @app.task(queue="nobody takes it")
+    async def sync() -> None: ...
+
+    app.schedule(sync, every="10s", overlap="cancel_previous")
+    async with app.worker(queues=["of its own"]):
+        await clock.advance(35)
+    replaced = [job.id for job in await app.jobs(state="cancelled")]
+    assert len(replaced) > 1
+    assert sorted(event.job for event in of_kind(seen, JobCancelled)) == sorted(replaced)
 
 
 async def test_a_run_that_may_not_come_back_fails_once(make, clock):

@@ -56,17 +56,21 @@ def report_success(events: Events, job: JobRecord, seconds: float) -> None:
 
 
 async def report_cancelled(
-    store: Store, events: Events, jobs: Sequence[JobRecord], answers: Sequence[Cancelled | None]
+    store: Store,
+    events: Events,
+    jobs: Sequence[JobRecord | None],
+    answers: Sequence[Cancelled | None],
 ) -> None:
     """Emit which of these jobs were cancelled before they ran, or between two attempts.
 
     Running jobs are reported by their worker, when they have stopped. `jobs` may be old: the store
-    is asked for the number of attempts. If it does not say it, the event has the known one.
+    is asked for the number of attempts. If it does not say it, the event has the known one. Jobs
+    that are None are not reported.
     """
     if not events.wants_details:
         return
     pairs = zip(jobs, answers, strict=True)
-    cancelled = {job.id: job for job, answer in pairs if answer == "cancelled"}
+    cancelled = {job.id: job for job, answer in pairs if job is not None and answer == "cancelled"}
     if not cancelled:
         return
     try:

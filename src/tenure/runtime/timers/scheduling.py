@@ -29,6 +29,8 @@ from tenure.core.schedules.ticks import (
     outcome_of,
 )
 from tenure.errors import StoreUnavailable
+from tenure.observe.events import Events
+from tenure.runtime.attempts.job_ends import report_cancelled
 from tenure.runtime.timers.store_time import StoreTime
 from tenure.runtime.timers.stored_schedules import PAGE, read_or_report
 from tenure.stores.contract import Store
@@ -54,12 +56,17 @@ class Scheduling:
         store: Store,
         *,
         commit: Callable[[Commit], Awaitable[Committed]] | None = None,
+        events: Events | None = None,
     ) -> None:
-        """`commit` sends a commit, perhaps in a batch with others."""
+        """`commit` sends a commit, perhaps in a batch with others.
+
+        `events` gets the jobs that ticks have cancelled.
+        """
         self._store = store
         self._clock = store.clock
         self._ids = JobIds(store.clock)
         self._commit = commit or self._commit_alone
+        self._events = events or Events()
         self.time = StoreTime(store.clock)
         self._heads: dict[str, ScheduleHead] = {}
         self._unanswered: dict[str, Move] = {}
@@ -206,7 +213,14 @@ class Scheduling:
         # The tick waits in any case: a transaction of the handler may lock such a run for long.
         with suppress(StoreUnavailable):
             if outcome.blocking:
-                await self._store.jobs.cancel(outcome.blocking, reason=outcome.reason)
+                await self._cancel_jobs(outcome.blocking, outcome.reason)
+
+    async def _cancel_jobs(self, ids: Sequence[str], reason: str) -> None:
+        jobs: Sequence[JobRecord | None] = [None] * len(ids)
+        if self._events.wants_details:  # read before: they may be pruned at once
+            jobs = await self._store.jobs.get(ids)
+        answers = await self._store.jobs.cancel(ids, reason=reason)
+        await report_cancelled(self._store, self._events, jobs, answers)
 
     def is_frozen(self, name: str, tick: int) -> bool:
         """Return whether a tick is paused, by the cached state."""

@@ -76,7 +76,7 @@ class Ticker:
         self._unlocked = unlocked
         self._ids = JobIds(self._clock)
         self._commits = Batcher(store.schedules.commit, weigh=_weight)
-        self._scheduling = Scheduling(store, commit=self._commits.add)
+        self._scheduling = Scheduling(store, commit=self._commits.add, events=events)
         self._time = self._scheduling.time
         self._timers = [TimerState(plan) for plan in plans]
         self._stopped = asyncio.Event()
