@@ -600,6 +600,24 @@ async def test_a_retry_is_reported_though_the_store_cannot_say_more(app, faults,
         assert len(job_lines(seen)) == 6
 
 
+async def test_a_job_cancelled_before_the_repeat_of_its_retry_is_cancelled_once(
+    app, faults, clock, seen
+):
+    @app.task(queue="mail", retry=3)
+    async def work() -> None:
+        raise ValueError
+
+    async with app.worker():
+        faults.lose_reply("settle")
+        job = await work.enqueue()
+        while (await job.refresh()).state != "waiting" or not faults.calls["settle"]:
+            await clock.advance(0.001)
+        await job.cancel()
+        await clock.advance(5)
+    expected = ["JobEnqueued", "JobStarted 1", "JobRetried 1", "JobCancelled 1"]
+    assert sorted(job_lines(seen)) == sorted(expected)
+
+
 async def test_a_cancelled_job_is_reported_though_its_canceller_is_cancelled(
     app, faults, clock, seen
 ):

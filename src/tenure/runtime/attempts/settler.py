@@ -165,7 +165,7 @@ class Settler:
                 for number, job in zip(unclear, jobs, strict=True):
                     if job is None:
                         continue
-                    if clear[number] == "repeated" and job.state == "cancelled":
+                    if clear[number] == "repeated" and _is_cancelled_by_it(job, batch[number]):
                         clear[number] = "cancelled"
                     elif clear[number] == "lost" and _has_succeeded(job, batch[number]):
                         ends[number], clear[number] = self._committed(batch[number]), "repeated"
@@ -225,6 +225,11 @@ def _is_unclear(end: Settlement, answer: Settled) -> bool:
     if answer == "repeated":
         return end.state == "waiting" or end.yields_to_cancel
     return answer == "lost" and end.outcome in ("failed", "retry")
+
+
+def _is_cancelled_by_it(job: JobRecord, ended: Ended) -> bool:
+    """Whether the settlement has cancelled the job: a job that has waited since has a new fence."""
+    return job.state == "cancelled" and job.fence == ended.job.fence
 
 
 def _has_succeeded(job: JobRecord, ended: Ended) -> bool:
