@@ -415,6 +415,25 @@ async def in_a_transaction_of_the_caller(stage: Stage) -> None:
         await app.enqueue_many([work.request()], within=connection)
 
 
+@situation(
+    *("JobEnqueued", "JobStarted 1", "JobEnqueued pending", "JobSucceeded 1"),
+    stores=("sqlite", "postgres"),
+)
+async def in_a_transaction_of_a_handler_in_a_thread(stage: Stage) -> None:
+    app = await stage.app()
+
+    @app.task(name="work", queue="mail")
+    def work(again: bool = True) -> None:
+        asyncio.run(enqueue_within())
+
+    async def enqueue_within() -> None:
+        async with own_connection(stage, begins=True) as connection:
+            await work.within(connection).using(delay=60).enqueue(again=False)
+
+    async with app.worker():
+        await ends(await work.enqueue())
+
+
 @situation("JobEnqueued", "JobStarted 1", "JobSucceeded 1", stores=("sqlite", "postgres"))
 async def ended_in_a_transaction_of_the_handler(stage: Stage) -> None:
     app = await stage.app()

@@ -104,7 +104,8 @@ class JobCalls:
             return engine.services().jobs
         registry = engine.registry
         hooks = EnqueueHooks(registry.enqueue_hooks, registry.around_enqueue)
-        return Jobs(engine.store, registry.handlers, job.insert_from_elsewhere, hooks)
+        insert, events = job.insert_from_elsewhere, engine.events
+        return Jobs(engine.store, registry.handlers, insert, hooks, events=events)
 
     async def page(self, options: JobFilter) -> JobPage:
         """Return the jobs that meet all conditions, newest first."""
