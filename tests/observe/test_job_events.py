@@ -34,6 +34,8 @@ from tenure.observe import (
     TaskUnknown,
 )
 from tenure.observe.jobs import JobEvent
+from tenure.supervisor import Supervisor, SupervisorOptions
+from tenure.supervisor.spec import ChildSpec
 from tenure.testing import Faults, FaultyStore
 from tests.contract.worlds import World
 from tests.jobs import cpu_tasks
@@ -722,6 +724,26 @@ def test_subscribers_of_a_blocking_app_and_of_its_origin_get_each_event_once(rea
     expected = ["JobEnqueued", "JobCancelled 0", "JobEnqueued", "JobEnqueued"]
     assert job_lines(of_blocking) == expected
     assert job_lines(of_origin) == expected
+
+
+async def test_jobs_of_a_dead_process_are_reported_though_the_next_look_fails(
+    make, store, clock, faults, monkeypatch
+):
+    app, seen = await make(faulty=True), list[Event]()
+    app.on_event(seen.append)
+    job = await app.task(lambda: None, name="work").enqueue()
+    await claim_and_die(store)
+    spec = ChildSpec(app="", queues=None, concurrency=1, grace=5.0, log_level=None)
+    supervisor = Supervisor(app, spec, SupervisorOptions())
+    second = {"orphans": 2}
+    monkeypatch.setattr(
+        faults, "takes_request", lambda call: faults.calls[call] == second.get(call)
+    )
+    recovering = asyncio.ensure_future(supervisor._recover_jobs_of("dead", [job.id]))
+    await clock.advance(10)
+    await recovering
+    assert faults.calls["orphans"] == 3
+    assert [event.waiting for event in of_kind(seen, JobsRecovered)] == [(job.id,)]
 
 
 async def test_jobs_that_a_stopping_worker_has_recovered_are_reported(make, store, clock):

@@ -329,17 +329,15 @@ class Supervisor:
             delays=delays,
             pause=pause,
             on_dead=self._recovery.report_dead if is_worker else None,
+            on_taken=self._recovery.report,
         )
         try:
-            taken = await self._retrier.until_answered("bury", recover, give_up=self._stopping)
+            await self._retrier.until_answered("bury", recover, give_up=self._stopping)
         except TenureError as error:
             about = {"replica": replica, "outage": "recovery"}
             log.warning(
                 "others recover the jobs of worker %s later: %s", replica[:8], error, extra=about
             )
-        else:
-            if taken:
-                self._recovery.report(taken)
 
     # Looking after children.
 

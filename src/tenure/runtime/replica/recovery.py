@@ -68,6 +68,10 @@ class TakenJob(Struct, frozen=True):
     """How its attempt has ended, if its record could be read."""
 
 
+OnTaken: TypeAlias = Callable[[Collection[TakenJob]], None]
+"""Gets the jobs of each slice, right after they are settled."""
+
+
 async def take(
     store: Store,
     *,
@@ -119,11 +123,13 @@ async def recover_replica(
     delays: Sequence[float],
     pause: float = 0.0,
     on_dead: OnDead | None = None,
+    on_taken: OnTaken | None = None,
 ) -> list[TakenJob]:
     """Recover the jobs of a process that is known to be dead, without waiting for its ttl.
 
     Jobs in `started` count a loss. The others are handed back, and are due after `pause`.
-    `on_dead` is called if it has neither left nor was found dead before.
+    `on_dead` is called if it has neither left nor was found dead before, and `on_taken` with each
+    slice: a later look may fail, and a repeat of this call does not find those jobs again.
     """
     hand_back = _handed_back_by(by, pause)
 
@@ -134,6 +140,8 @@ async def recover_replica(
 
     taken = []
     async for slice_ in _slices(store, by=by, replica=replica, end=end, on_dead=on_dead):
+        if on_taken is not None:
+            on_taken(slice_)
         taken += slice_
     return taken
 
