@@ -70,6 +70,17 @@ async def prune_idle(place: Place, clock: ManualClock, lease: Lease) -> None:
     await place.store.prune(idle=TTL + 1)
 
 
+async def hold_on(place: Place, clock: ManualClock, lease: Lease) -> None:
+    clock.shift(lease.ttl - 1)
+    assert await renew(place.store, lease) == [True]
+
+
+async def prune_when_idle(place: Place, clock: ManualClock, lease: Lease) -> None:
+    await place.store.leases.release(place.others)
+    clock.shift(TTL + 1)
+    await place.store.prune(idle=TTL + 1)
+
+
 async def repeat(place: Place, clock: ManualClock, lease: Lease) -> None:
     assert not await took_over(place.store, place.key, "ann", limit=place.limit)
 
@@ -86,6 +97,19 @@ STORIES: dict[str, tuple[list[Step], bool]] = {
     ),
     "pruned before it is idle": ([end, prune_idle], True),
     "seen, and pruned before it is idle": ([end, look, prune_idle], True),
+    "held for long, and pruned soon after its end": ([hold_on, hold_on, end, prune_idle], True),
+    "held for long, seen, and pruned soon after its end": (
+        [hold_on, hold_on, end, look, prune_idle],
+        True,
+    ),
+    "held for long, released by its id alone after its end, and pruned soon": (
+        [hold_on, hold_on, end, release_unknown_fence, prune_idle],
+        True,
+    ),
+    "held for long, and pruned soon after its end, while another waits": (
+        [another_waits, hold_on, hold_on, end, prune_idle],
+        True,
+    ),
     "released": ([release], False),
     "released, and seen": ([release, look], False),
     "released while another waits": ([another_waits, release], False),
@@ -106,6 +130,10 @@ STORIES: dict[str, tuple[list[Step], bool]] = {
     "discarded after others saw its end": ([end, look, discard], False),
     "pruned": ([end, prune], False),
     "pruned after others saw its end": ([end, look, prune], False),
+    "held for long, and pruned long after its end": (
+        [hold_on, hold_on, end, prune_idle, prune_when_idle],
+        False,
+    ),
 }
 
 
@@ -117,6 +145,21 @@ async def test_a_grant_takes_over_what_was_never_released(
     for step in steps:
         await step(place, clock, lease)
     assert await took_over(place.store, place.key, "ben", limit=place.limit) is expected
+
+
+async def test_a_prune_after_long_holds_leaves_a_semaphore_to_take_over(
+    store: Store, clock: ManualClock
+):
+    leases = [await take(store, "gpu", holder, limit=3, ttl=TTL) for holder in "abc"]
+    for _ in range(2):
+        clock.shift(TTL - 1)
+        assert await renew(store, *leases) == [True] * 3
+    clock.shift(TTL)
+    await store.prune(idle=TTL + 1)
+    assert [await took_over(store, "gpu", holder, limit=3) for holder in "de"] == [True, True]
+    await store.leases.discard("gpu")
+    await store.prune(idle=0)
+    assert not await took_over(store, "gpu", "f", limit=3)
 
 
 async def test_the_first_grant_of_a_key_takes_nothing_over(place: Place):

@@ -144,8 +144,10 @@ class LeaseStore(Protocol):
         Workers and lock keepers call it, with `idle` = 1 hour. A store that removes nothing grows
         by a record for each name that was ever used.
 
-        Leases: keys without holders and waiters, last granted `idle` seconds ago. Fences still grow
-        afterwards. Stores that keep nothing for an idle key remove none.
+        Leases: keys without holders and waiters, last granted `idle` seconds ago, and whose last
+        lease that expired did so `idle` seconds ago or more: the holder of a lock that it has held
+        for hours has died, and the next grant must still take over. Fences still grow afterwards.
+        Stores that keep nothing for an idle key remove none.
 
         Jobs: finished ones whose retention is over; also unique keys that are free by now, and
         jobs that were set aside long ago.

@@ -104,22 +104,24 @@ def _drop_ended(records: dict[str, Record], now: int) -> list[Record]:
 class Key:
     """Everything about one lease key: its last fence, its leases, and its waiters.
 
-    `line` has the waiters in order of arrival. `granted` is the last acquisition, for `prune`.
-    `expired` has the fences of leases that ended without a release, in order. A grant takes the
-    place of the first one.
+    `line` has the waiters in order of arrival. `used` is the last acquisition, or the end of a
+    lease that expired since, for `prune`. `expired` has the fences of leases that ended without a
+    release, in order. A grant takes the place of the first one.
     """
 
     fence: int = 0
-    granted: int = 0
+    used: int = 0
     grants: dict[str, Grant] = field(default_factory=dict)
     line: dict[str, Waiter] = field(default_factory=dict)
     expired: list[int] = field(default_factory=list)
 
     def settle(self, now: int) -> None:
         """Remove leases and places that have ended."""
-        expired = [grant.fence for grant in _drop_ended(self.grants, now) if not grant.kept]
+        expired = [grant for grant in _drop_ended(self.grants, now) if not grant.kept]
         if expired:
-            self.expired = sorted([*self.expired, *expired])[-EXPIRED_MAX:]
+            fences = [grant.fence for grant in expired]
+            self.expired = sorted([*self.expired, *fences])[-EXPIRED_MAX:]
+            self.used = max(self.used, *(grant.expires for grant in expired))
         _drop_ended(self.line, now)
 
     def room_for(self, limit: int, ahead: int) -> bool:

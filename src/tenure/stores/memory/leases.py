@@ -57,7 +57,7 @@ class Leases(Part):
                 return busy
             record.line.pop(holder, None)
             record.fence = next_fence(record.fence, data.floor, now)
-            record.granted = now
+            record.used = now
             grant = Grant(holder, record.fence, limit, meta, now, now, micros(ttl))
             record.grants[holder] = grant
             took_over = bool(record.expired)
@@ -142,13 +142,13 @@ class Leases(Part):
             return [self._data.marks.get(key) for key in keys]
 
     def prune(self, idle: float, limit: int) -> int:
-        """Remove keys without leases and waiters that were not granted for `idle` seconds."""
+        """Remove keys without leases and waiters that were not used for `idle` seconds."""
         now = self._clock.wall()
         data = self._data
         pruned = 0
         for name in list(data.keys):
             record = data.key(name, now)
-            unused = now - record.granted >= micros(idle)
+            unused = now - record.used >= micros(idle)
             if pruned < limit and unused and not record.grants and not record.line:
                 data.floor = max(data.floor, record.fence)
                 del data.keys[name]

@@ -12,8 +12,8 @@ __all__ = ["HAS_EXPIRED", "REMOVE_EXPIRED", "Expired"]
 
 # By primary key. A fence that is unsound breaks a constraint, and is left out.
 ADD_EXPIRED = """
-    INSERT OR IGNORE INTO tenure_expired (namespace, key, fence)
-    SELECT :namespace, :key, value FROM json_each(:fences)
+    INSERT OR IGNORE INTO tenure_expired (namespace, key, fence, ended)
+    SELECT :namespace, :key, value, :ended FROM json_each(:fences)
 """
 
 # By primary key.
@@ -30,8 +30,11 @@ TAKE_BACK = """
 
 # By primary key.
 FORGET_EXPIRED = """
-    DELETE FROM tenure_expired WHERE namespace = :namespace AND key = :key AND fence <= :before
+    DELETE FROM tenure_expired WHERE namespace = :namespace AND key = :key AND ended <= :before
 """
+
+# By primary key.
+ANY_EXPIRED = "SELECT 1 FROM tenure_expired WHERE namespace = :namespace AND key = :key LIMIT 1"
 
 # All of a key. By primary key.
 REMOVE_EXPIRED = "DELETE FROM tenure_expired WHERE namespace = :namespace AND key = :key"
@@ -48,11 +51,13 @@ class Expired:
         self._tx = tx
         self._key = key
 
-    def add(self, fences: Sequence[int]) -> None:
-        """Remember leases that have just been found expired."""
+    def add(self, fences: Sequence[int], *, ago: int = 0) -> None:
+        """Remember expired leases that were just found; the last ended `ago` microseconds ago."""
         newest = sorted(fences)[-EXPIRED_MAX:]
         if newest:
-            self._tx.change(ADD_EXPIRED, key=self._key, fences=as_json(newest))
+            self._tx.change(
+                ADD_EXPIRED, key=self._key, fences=as_json(newest), ended=self._tx.wall - ago
+            )
 
     def take_first(self) -> None:
         """Forget the oldest one: a grant has taken it over."""
@@ -62,6 +67,7 @@ class Expired:
         """Forget one that its holder has released after its end."""
         self._tx.change(TAKE_BACK, key=self._key, fence=fence)
 
-    def forget(self, idle: float) -> None:
-        """Forget those that were granted `idle` seconds ago: fences follow the clock."""
+    def forget(self, idle: float) -> bool:
+        """Forget those that ended `idle` seconds ago. Returns whether none is left."""
         self._tx.change(FORGET_EXPIRED, key=self._key, before=self._tx.wall - micros(idle))
+        return self._tx.row(ANY_EXPIRED, key=self._key) is None

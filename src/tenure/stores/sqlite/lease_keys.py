@@ -192,7 +192,8 @@ class Key:
         if grant.boot_id != tx.boot_id or grant.expires <= tx.now:
             tx.change(REMOVE_LEASE, key=self.name, holder=grant.holder)
             if not grant.kept:
-                Expired(tx, self.name).add([grant.fence])
+                ago = tx.now - grant.expires if grant.boot_id == tx.boot_id else 0
+                Expired(tx, self.name).add([grant.fence], ago=ago)
             return
         if grant.renewed > tx.now:
             # From before a restart without a boot id: the boot clock began again at 0. It gets a

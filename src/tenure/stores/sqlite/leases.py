@@ -48,14 +48,14 @@ LEASES = """
     LIMIT :limit
 """
 
-# Keys with leases to remove: last granted before :since and ended, from another start of the
-# machine, or in need of CLAMP_LEASES; and with expired leases to forget. It visits every row of the
-# namespace, by the primary keys. Only crashes leave rows behind, so there are few.
+# Keys with leases to remove: ended before :since, from another start of the machine, or in need of
+# CLAMP_LEASES; and with expired leases to forget. It visits every row of the namespace, by the
+# primary keys. Only crashes leave rows behind, so there are few.
 KEYS_TO_PRUNE = """
     SELECT key
     FROM tenure_lease
     WHERE namespace = :namespace
-      AND (boot_id <> :boot_id OR renewed > :now OR (expires <= :now AND granted <= :since))
+      AND (boot_id <> :boot_id OR renewed > :now OR expires <= :since)
     UNION
     SELECT key
     FROM tenure_waiter
@@ -64,7 +64,7 @@ KEYS_TO_PRUNE = """
     UNION
     SELECT key
     FROM tenure_expired
-    WHERE namespace = :namespace AND fence <= :before
+    WHERE namespace = :namespace AND ended <= :before
     LIMIT :limit
 """
 
@@ -235,8 +235,8 @@ def _is_idle(tx: Transaction, name: str, idle: float) -> bool:
         key = Key.load(tx, name)
     except StoreError:
         return False  # it cannot be read
-    Expired(tx, name).forget(idle)
-    return not key.count.live and not key.line.waiters
+    has_no_expired = Expired(tx, name).forget(idle)
+    return has_no_expired and not key.count.live and not key.line.waiters
 
 
 def _lease_in(tx: Transaction, row: Row) -> Lease | None:

@@ -9,18 +9,20 @@ from tenure.stores.sqlite.tables import SEMAPHORE
 __all__ = ["REMOVE_LEASES", "REMOVE_SEMAPHORE", "Count"]
 
 # What is returned of removed leases: numbers, whatever the damage.
-_FENCE_AND_KEPT = "RETURNING iif(typeof(fence) = 'integer', fence, 0), kept IS NOT 0"
+_FENCE_KEPT_END = """RETURNING iif(typeof(fence) = 'integer', fence, 0), kept IS NOT 0,
+              iif(boot_id = :boot_id AND typeof(expires) = 'integer', min(expires, :now), :now)
+"""
 
 # All of a key. By primary key.
 REMOVE_LEASES = f"""
     DELETE FROM tenure_lease WHERE namespace = :namespace AND key = :key
-    {_FENCE_AND_KEPT}
+    {_FENCE_KEPT_END}
 """  # noqa: S608 - put together from constants
 
 REMOVE_ENDED = f"""
     DELETE FROM tenure_lease INDEXED BY tenure_lease_end
     WHERE namespace = :namespace AND key = :key AND "limit" > 1 AND expires <= :now
-    {_FENCE_AND_KEPT}
+    {_FENCE_KEPT_END}
 """  # noqa: S608 - put together from constants
 
 # Boot clocks start at 0 with the machine. Without boot ids, old leases seem to be renewed in the
@@ -99,7 +101,9 @@ class Count:
         self._expire(tx.rows(REMOVE_ENDED, key=self._key))
 
     def _expire(self, ended: list[Row]) -> None:
-        Expired(self._tx, self._key).add([fence for fence, kept in ended if not kept])
+        expired = [(fence, end) for fence, kept, end in ended if not kept]
+        ago = min((self._tx.now - end for _, end in expired), default=0)
+        Expired(self._tx, self._key).add([fence for fence, _ in expired], ago=ago)
         self.shrink(len(ended))
 
     def _made_anew(self) -> Row:

@@ -127,9 +127,12 @@ LEASE: Final = Table(
     key="namespace, key, holder",
 )
 
-# The fences of leases that ended without a release. The next grants of the key remove them.
+# The fences of leases that ended without a release, and their ends by the wall clock. The next
+# grants of the key remove them.
 _EXPIRED: Final = Table(
-    "tenure_expired", "namespace text, key text, fence fence", key="namespace, key, fence"
+    "tenure_expired",
+    "namespace text, key text, fence fence, ended instant",
+    key="namespace, key, fence",
 )
 
 # A summary of a semaphore's leases, so that calls need not count them: their number, and their

@@ -218,7 +218,7 @@ BEGIN
 END
 $$;
 
--- Remove keys without holders and waiters that were last granted _idle ago.
+-- Remove keys without holders and waiters that were last used _idle ago.
 CREATE FUNCTION tenure.lease_prune(
     _namespace text, _idle bigint, _most integer, _test_now bigint
 ) RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
@@ -233,8 +233,8 @@ BEGIN
     -- index: lease_key_idle, lease_ends, waiter_pkey
     FOR _k IN
         SELECT * FROM tenure.lease_key k
-        WHERE k.namespace = _namespace AND k.granted_hour <= (_now - _idle) / 3600000000
-          AND k.granted <= _now - _idle
+        WHERE k.namespace = _namespace AND k.used_hour <= (_now - _idle) / 3600000000
+          AND k.used <= _now - _idle
           AND NOT EXISTS (
               SELECT FROM tenure.lease l
               WHERE -l.key_id = -k.id AND l.renewed + l.ttl > _now)
@@ -245,7 +245,7 @@ BEGIN
         LIMIT _most FOR UPDATE SKIP LOCKED
     LOOP
         _k := tenure.lease_settle(_k, _now);
-        IF _k.held = 0 AND _k.waiting = 0 THEN
+        IF _k.held = 0 AND _k.waiting = 0 AND _k.used <= _now - _idle THEN
             _keys := _keys || _k.key;
             _floor := greatest(_floor, tenure.fence_after(_k.fence) - 1);
         END IF;

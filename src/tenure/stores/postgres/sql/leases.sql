@@ -39,6 +39,7 @@ DECLARE
     _found tenure.lease_key := _k;
     _gone integer;
     _expired bigint[];
+    _ended bigint;
 BEGIN
     -- index: lease_renewed, lease_ends
     IF _k.held > 0 AND (
@@ -55,9 +56,11 @@ BEGIN
             WHERE l.namespace = _k.namespace AND l.key = _k.key AND l.fence = ANY (ARRAY(
                 SELECT e.fence FROM tenure.lease e
                 WHERE -e.key_id = -_k.id AND e.renewed + e.ttl <= _now FOR UPDATE SKIP LOCKED))
-            RETURNING l.fence, l.ttl > 0 AND NOT l.kept AS has_expired
+            RETURNING l.fence, l.renewed + l.ttl AS ended, l.ttl > 0 AND NOT l.kept AS has_expired
         )
-        SELECT count(*), array_agg(g.fence) FILTER (WHERE g.has_expired) INTO _gone, _expired
+        SELECT count(*), array_agg(g.fence) FILTER (WHERE g.has_expired),
+               max(g.ended) FILTER (WHERE g.has_expired)
+        INTO _gone, _expired, _ended
         FROM gone g;
         _k.held := _k.held - _gone;
         IF _expired IS NOT NULL THEN
@@ -67,6 +70,8 @@ BEGIN
                     SELECT e.fence FROM unnest(_k.expired || _expired) AS e (fence)
                     ORDER BY e.fence DESC LIMIT 100) AS newest
                 ORDER BY newest.fence);
+            _k.used := greatest(_k.used, _ended);
+            _k.used_hour := _k.used / 3600000000;
         END IF;
     END IF;
     -- index: waiter_pkey
@@ -95,7 +100,7 @@ BEGIN
         -- index: lease_key_pkey
         UPDATE tenure.lease_key k
         SET held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest,
-            expired = _k.expired
+            expired = _k.expired, used = _k.used, used_hour = _k.used_hour
         WHERE k.namespace = _k.namespace AND k.key = _k.key;
     END IF;
     RETURN _k;
@@ -219,7 +224,7 @@ BEGIN
     _k.held := _k.held + 1;
     -- index: lease_key_pkey
     UPDATE tenure.lease_key k
-    SET fence = lease_grant.fence, granted = _now, granted_hour = _now / 3600000000,
+    SET fence = lease_grant.fence, used = _now, used_hour = _now / 3600000000,
         held = _k.held, waiting = _k.waiting, lowest = _k.lowest, highest = _k.highest,
         expired = _k.expired[2:]  -- it takes the place of the first one
     WHERE k.namespace = _k.namespace AND k.key = _k.key;

@@ -31,8 +31,8 @@ CREATE TABLE tenure.space (
 -- functions of this schema add and delete rows, each under the lock of this row and in the transaction that
 -- changes the count. (Deleting rows by hand makes them too large; an acquisition that is refused because of
 -- missing rows counts them again.) lowest and highest enclose the limits of the leases; if equal, they are
--- the limit of each. expired has the fences of leases that ended without
--- a release, in order, until a grant takes their place.
+-- the limit of each. expired has the fences of leases that ended without a release, in order, until a grant
+-- takes their place. used is when the key was last granted, or when a lease of it expired since.
 --
 -- No index covers the columns that a grant changes, so that it is a heap-only update, for which the fill
 -- factor leaves room in the page. Pruning finds idle keys by the hour, which seldom changes.
@@ -41,8 +41,8 @@ CREATE TABLE tenure.lease_key (
     key          text COLLATE "C" NOT NULL,
     id           bigint  NOT NULL GENERATED ALWAYS AS IDENTITY,
     fence        bigint  NOT NULL DEFAULT 0,
-    granted      bigint  NOT NULL DEFAULT 0,
-    granted_hour integer NOT NULL DEFAULT 0,
+    used         bigint  NOT NULL DEFAULT 0,
+    used_hour    integer NOT NULL DEFAULT 0,
     held         integer NOT NULL DEFAULT 0,
     waiting      integer NOT NULL DEFAULT 0,
     lowest       integer NOT NULL DEFAULT 0,
@@ -51,10 +51,10 @@ CREATE TABLE tenure.lease_key (
     PRIMARY KEY (namespace, key),
     CONSTRAINT lease_key_sound CHECK (
         fence BETWEEN 0 AND 253402300800000000
-        AND granted BETWEEN -253402300799999999 AND 253402300799999999)
+        AND used BETWEEN -253402300799999999 AND 253402300799999999)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
-CREATE INDEX lease_key_idle ON tenure.lease_key (namespace, granted_hour);
+CREATE INDEX lease_key_idle ON tenure.lease_key (namespace, used_hour);
 
 -- Leases, including ended ones until the next decision about their key deletes them.
 -- kept: its holder has released it, and it stays until its ttl is over.

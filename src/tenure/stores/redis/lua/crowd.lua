@@ -3,7 +3,7 @@
 --   at, name   where its keys are in KEYS, and the name of the lease key
 --   seen       the latest instant at which a lease was granted or renewed, or a waiter joined
 --   kept       the instant up to which Redis keeps its keys at least
---   granted    the instant of the latest grant
+--   granted    the instant of the latest grant, or the end of a lease that expired since
 --   waiters    how many wait
 --   limits     limit -> how many leases were granted with it
 --   strictest  the smallest limit of a waiter since the queue was last empty: no current limit is
@@ -179,12 +179,17 @@ local function drop_ended(crowd)
   repeat
     local holders = call('ZRANGEBYSCORE', places, 0, now, 'LIMIT', 0, 1000)
     if #holders > 0 then
-      for _, record in ipairs(call('HMGET', info, unpack(holders))) do
+      local last
+      for place, record in ipairs(call('HMGET', info, unpack(holders))) do
         local fence, _, _, _, limit, _, _, _, kept = decode(record)
         count(crowd, limit, -1)
         if not kept then
           expired[#expired + 1] = fence
+          last = holders[place]
         end
+      end
+      if last then
+        crowd.granted = math.max(crowd.granted, tonumber(call('ZSCORE', places, last)))
       end
       call('ZREM', places, unpack(holders))
       call('HDEL', info, unpack(holders))

@@ -89,9 +89,10 @@ local function save_alone(at, holder, fence, since, renewed, ttl, limit, meta, k
   call('SET', KEYS[at], head, 'PX', math.ceil((ttl + DAY) / 1000))
 end
 
--- The instant of the latest grant is in the same position as in the other heads.
-local function save_expired(at, granted, expired)
-  call('SET', KEYS[at], pack(EXPIRED, '', 0, granted, expired), 'PX', math.ceil(DAY / 1000))
+-- `used` is the instant of the latest grant, or the end of a lease that has expired since. It is in the
+-- same position as the former in the other heads.
+local function save_expired(at, used, expired)
+  call('SET', KEYS[at], pack(EXPIRED, '', 0, used, expired), 'PX', math.ceil(DAY / 1000))
 end
 
 -- Return the newest of both lists, in order.
@@ -109,7 +110,7 @@ local function forget(at, name)
 end
 
 -- Return what a head says:
---   nil, expired, granted (the key is free)
+--   nil, expired, used (the key is free)
 --   UNREADABLE
 --   ALONE, holder, fence, since, renewed, ttl, limit, meta, kept (or nil), expired
 --   CROWD, seen, kept, granted, waiters, limits, strictest, expired
@@ -138,14 +139,15 @@ local function look(at, name, head)
       save_alone(at, holder, fence, since, renewed, ttl, limit, meta, kept, expired)
     end
     if renewed + ttl <= now then
+      local used = kept and since or renewed + ttl
       expired = kept and expired or not kept and add_expired(expired, {fence}) or nil
       if not expired then
         forget(at, name)
         return nil
       end
       redis.pcall('ZREM', NAMES, '\0')
-      save_expired(at, since, expired)
-      return nil, expired, since
+      save_expired(at, used, expired)
+      return nil, expired, used
     end
   end
   return kind, holder, fence, since, renewed, ttl, limit, meta, kept, expired or nil

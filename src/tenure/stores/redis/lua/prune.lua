@@ -2,7 +2,7 @@
 --
 -- KEYS: names, then for each lease key its four
 -- ARGV: now, idle, then the lease keys' names
--- Returns {how many of those forgotten were last granted `idle` ago}.
+-- Returns {how many of those forgotten were last used `idle` ago}.
 
 local idle, pruned, crowded = tonumber(ARGV[2]), 0, {}
 
@@ -20,7 +20,10 @@ for n = 1, #ARGV - 2 do
   local at, name = 4 * n - 2, ARGV[n + 2]
   local head = head_of(at)
   local unused = idle_for(head) >= idle
-  local kind, expired = look(at, name, head)
+  local kind, expired, used = look(at, name, head)
+  if not kind and used then
+    unused = now - used >= idle
+  end
   if kind == CROWD then
     crowded[#crowded + 1] = {at = at, name = name, unused = unused}
   elseif not kind and (unused or not expired) then
@@ -37,8 +40,11 @@ end
 for _, key in ipairs(crowded) do
   local readable, crowd = pcall(crowd_now, key.at, key.name)
   if readable and not crowd and key.unused then
-    forget(key.at, key.name)
-    pruned = pruned + 1
+    local head = head_of(key.at)  -- only if leases have expired
+    if not head or idle_for(head) >= idle then
+      forget(key.at, key.name)
+      pruned = pruned + 1
+    end
   end
 end
 return {pruned}
