@@ -283,6 +283,17 @@ def test_a_jump_that_a_slow_call_shows_is_reported_once():
     assert [round(event.seconds) for event in seen if isinstance(event, ClockJumped)] == [60]
 
 
+@pytest.mark.parametrize(("step", "jumps"), [(0.0, []), (60.0, [62.2])])
+def test_a_drift_between_answers_that_are_hours_apart_is_no_jump(step: float, jumps: list[float]):
+    """A worker under a supervisor beats only while the supervisor is silent."""
+    events, seen, watch = Events(), list[Event](), ClockWatch()
+    events.subscribe(seen.append)
+    for sent, stepped in ((0.0, 0.0), (6 * 3600.0, step)):
+        at = 1_800_000_000_000_000 + int((sent * 1.0001 + stepped) * 1e6)
+        watch.heard(at, sent=sent, answered=sent + 0.01, events=events)
+    assert [event.seconds for event in of_kind(seen, ClockJumped)] == jumps
+
+
 def test_slow_calls_for_long_are_compared_with_each_other():
     """By then the store's clock may have drifted by more than a second."""
     events, seen, watch = Events(), list[Event](), ClockWatch()
