@@ -34,6 +34,7 @@ from tenure.observe import (
     TaskUnknown,
 )
 from tenure.observe.jobs import JobEvent
+from tenure.runtime.supervised.messages import Order
 from tenure.supervisor import Supervisor, SupervisorOptions
 from tenure.supervisor.spec import ChildSpec
 from tenure.testing import Faults, FaultyStore
@@ -743,6 +744,40 @@ async def test_jobs_of_a_dead_process_are_reported_though_the_next_look_fails(
     await clock.advance(10)
     await recovering
     assert faults.calls["orphans"] == 3
+    assert [event.waiting for event in of_kind(seen, JobsRecovered)] == [(job.id,)]
+
+
+async def test_supervisors_with_the_same_process_id_report_a_recovery_once(
+    make, store, clock, faults
+):
+    """In containers each of them is often process 1, and here they are one process."""
+
+    class Kid:
+        def __init__(self, replica: str) -> None:
+            self.replica, self.second_replica = replica, None
+
+        def lives(self, *_: float) -> bool:
+            return True
+
+        def order(self, _: Order) -> None: ...
+
+    seen, beating = list[Event](), []
+    spec = ChildSpec(app="", queues=None, concurrency=1, grace=5.0, log_level=None)
+    for name in ("ann", "ben"):
+        app = await make(faulty=True)
+        app.on_event(seen.append)
+        await store.jobs.beat([name], ttl=10, meta={})
+        supervisor: Any = Supervisor(app, spec, SupervisorOptions())
+        supervisor._children.add(Kid(name))
+        beating.append(asyncio.ensure_future(supervisor._beats.run()))
+    await clock.advance(15)
+    job = await app.task(lambda: None, name="work").enqueue()
+    await claim_and_die(store)
+    faults.delay("settle", 3.5)  # the other one looks meanwhile
+    await clock.advance(40)
+    for task in beating:
+        task.cancel()
+    await asyncio.wait(beating)
     assert [event.waiting for event in of_kind(seen, JobsRecovered)] == [(job.id,)]
 
 

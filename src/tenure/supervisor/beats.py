@@ -32,7 +32,8 @@ _AFTER_A_SURPRISE = 0.3
 class Heartbeats:
     """Renews the records of all children that live, and reports the answer to each.
 
-    It also recovers the jobs of replicas elsewhere that have expired, under the name `name`.
+    It also recovers the jobs of replicas elsewhere that have expired, under the name `name`, which
+    no other process may have: the store keeps others from what it is recovering.
     `second_replicas` returns the replicas that have no process of their own yet.
     """
 

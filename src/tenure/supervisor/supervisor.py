@@ -78,7 +78,7 @@ class Supervisor:
         self._ttl = settings.replica_ttl
         self._spec = spec
         self._options = options
-        self._name = f"supervisor {os.getpid()}"
+        # What it recovers is marked with this. In containers many supervisors have one process id.
         self._id = self._clock.token()
         self._retrier = Retrier(self._clock, events)
         self._recovery = Recovery(settings, self._clock, events)
@@ -92,7 +92,7 @@ class Supervisor:
             settings,
             events,
             self._children,
-            self._name,
+            self._id,
             second_replicas=lambda: self._second_replicas,
         )
         self._limits = Limits(options, grace=spec.grace, ttl=self._ttl)
