@@ -13,12 +13,19 @@ from tenure import Tenure
 from tenure.app import engine_of
 from tenure.core.jobs.overdue_queues import QueueAges
 from tenure.errors import ConfigError
-from tenure.observe import Event, JobRunsLong, QueueDelayed, TimerRunsLong
+from tenure.observe import (
+    Event,
+    JobRunsLong,
+    QueueDelayed,
+    TickRan,
+    TickUnlocked,
+    TimerRunsLong,
+)
 from tenure.observe.events import Events
 from tenure.runtime.attempts.expected_times import ExpectedTimes
 from tenure.runtime.replica.queue_watch import LEASE, QueueWatch
 from tenure.stores.contract import Store
-from tenure.testing import Faults, ManualClock
+from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.jobs.replicas import Make, of_kind
 from tests.rig.wait import wait_until, wait_until_async
 
@@ -184,6 +191,30 @@ async def test_a_run_that_ignores_its_time_limit_is_reported_by_default():
     async with app, app.worker():
         await wait_until_async(lambda: of_kind(seen, TimerRunsLong), 20)
     assert of_kind(seen, TimerRunsLong)[0].expected == 0.2
+
+
+async def test_a_run_without_the_store_is_reported_while_it_blocks_the_loop(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tenure.runtime.work.loop_watch._LOOK_EVERY", 0.05)
+    app = Tenure(FaultyStore("memory://", faults), grace=0)
+    seen = watched(app)
+    seen_inside: list[Event] = []
+
+    @app.timer(every="1s", on_unavailable="run", expected=0.1)
+    async def blocks() -> None:
+        if of_kind(seen, TickUnlocked) and not seen_inside:
+            wait_until(lambda: of_kind(seen, TimerRunsLong), 5)
+            seen_inside.extend(of_kind(seen, TimerRunsLong))
+
+    async with app, app.worker():
+        await wait_until_async(lambda: of_kind(seen, TickRan), 15)
+        faults.lose_request("commit", times=10**6)
+        await wait_until_async(lambda: seen_inside, 15)
+        faults.heal()
+    [event] = seen_inside
+    assert isinstance(event, TimerRunsLong)
+    assert (event.timer, event.job, event.expected) == ("blocks", "", 0.1)
 
 
 async def test_a_run_without_the_store_is_reported_too(

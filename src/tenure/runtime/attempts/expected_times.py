@@ -1,7 +1,8 @@
 """Reports runs that take longer than their task or timer expects, each once.
 
 Only handlers with `expected` get here; the others cost nothing. An alarm on the worker's loop
-reports a run in time. While that loop is blocked, the thread that watches it calls `look`.
+reports a run in time. While that loop is blocked, the thread that watches it calls `look`. Runs
+without the store have no record, and are expected by the name of their timer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ __all__ = ["ExpectedTimes"]
 
 
 class _Run(Struct, frozen=True):
-    record: JobRecord
+    about: JobRecord | str
+    """Its job; the name of a timer that runs without the store."""
     expected: float
     began: float
     """When its handler was to be called: after the jitter of a timer."""
@@ -48,10 +50,16 @@ class ExpectedTimes:
         """Expect the end of a run that begins now. `key` identifies it."""
         assert handler.expected is not None
         wait = 0.0 if handler.pacing is None else handler.pacing.before(record)
-        began, expected = self._clock.boot() + wait, handler.expected
+        self._expect(key, record, handler.expected, wait)
+
+    def began_unlocked(self, key: object, timer: str, expected: float) -> None:
+        """Expect the end of a run without the store."""
+        self._expect(key, timer, expected, 0.0)
+
+    def _expect(self, key: object, about: JobRecord | str, expected: float, wait: float) -> None:
         report = partial(self._report, key)
         alarm = set_alarm(self._clock, wait + overdue_after(expected), report)
-        self._runs[key] = _Run(record, expected, began, alarm)
+        self._runs[key] = _Run(about, expected, self._clock.boot() + wait, alarm)
 
     def ended(self, key: object) -> None:
         """Forget a run."""
@@ -68,7 +76,10 @@ class ExpectedTimes:
         run = self._runs.pop(key, None)  # of two threads, one gets it
         if run is None:
             return
-        record, seconds = run.record, round(self._clock.boot() - run.began, 1)
+        record, seconds = run.about, round(self._clock.boot() - run.began, 1)
+        if isinstance(record, str):
+            self._events.emit(TimerRunsLong(record, "", seconds, run.expected))
+            return
         if record.queue == TIMERS_QUEUE:
             timer = TimerRunsLong(record.schedule, record.id, seconds, run.expected)
             self._events.emit(timer, record)

@@ -20,15 +20,15 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from tenure.core.clock import Clock
-from tenure.core.overdue import overdue_after
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import UNLOCKED, Decision
 from tenure.core.schedules.steps import Step
 from tenure.core.schedules.ticks import Advance
 from tenure.observe.events import Events
 from tenure.observe.jobs import HandlerStuck
-from tenure.observe.timers import TickSkipped, TickUnlocked, TimerRunsLong
+from tenure.observe.timers import TickSkipped, TickUnlocked
 from tenure.runtime.attempts.attempt import STUCK_AFTER, ends_more_than_the_attempt
+from tenure.runtime.attempts.expected_times import ExpectedTimes
 from tenure.runtime.attempts.handler import Handler
 from tenure.runtime.attempts.threads import Threads
 from tenure.runtime.attempts.time_limit import set_alarm
@@ -125,6 +125,7 @@ class UnlockedRuns:
         events: Events,
         handlers: Mapping[str, Handler],
         *,
+        expected_times: ExpectedTimes,
         is_running: Callable[[str], bool],
         on_ended: Callable[[str], None],
     ) -> None:
@@ -132,6 +133,7 @@ class UnlockedRuns:
         self._clock = clock
         self._events = events
         self._handlers = handlers
+        self._expected_times = expected_times
         self._is_running = is_running
         self._on_ended = on_ended
         self._threads = Threads()
@@ -191,8 +193,7 @@ class UnlockedRuns:
         unlocked_since.set(now)
         alarms = []
         if (expected := run.handler.expected) is not None:
-            late = partial(self._report_long, run, self._clock.boot(), expected)
-            alarms.append(set_alarm(self._clock, overdue_after(expected), late))
+            self._expected_times.began_unlocked(run, run.timer, expected)
         if timeout is not None:
             stuck = partial(self._report_stuck, run, "timed out")
             alarms += [
@@ -210,6 +211,7 @@ class UnlockedRuns:
             text = "timer %r failed in a run without the store"
             log.exception(text, run.timer, extra={"timer": run.timer})
         finally:
+            self._expected_times.ended(run)
             for alarm in alarms:
                 alarm.cancel()
 
@@ -222,10 +224,6 @@ class UnlockedRuns:
         text = "timer %r ran without the store for longer than its timeout"
         log.error(text, run.timer, extra={"timer": run.timer})
         run.stop("timed out")
-
-    def _report_long(self, run: _Run, began: float, expected: float) -> None:
-        seconds = round(self._clock.boot() - began, 1)
-        self._events.emit(TimerRunsLong(run.timer, "", seconds, expected))
 
     def _report_stuck(self, run: _Run, reason: StopReason) -> None:
         self._events.emit(HandlerStuck(run.handler.name, "", reason))

@@ -84,6 +84,7 @@ class LocalWork:
             self._clock,
             events,
             handlers,
+            expected_times=self.slots.expected_times,
             is_running=lambda timer: timer in self.slots.timers,
             on_ended=self._unlocked_ended,
         )
