@@ -364,3 +364,92 @@ def test_processes_that_were_forked_after_instrument_show_the_queues_once(
     command = [sys.executable, "-c", FORKED, str(tmp_path / "forked.db"), when]
     shown = subprocess.run(command, capture_output=True, check=True).stdout
     assert shown.split() == [b"shown", *[b"absent"] * absent]
+
+
+COUNTED_IN_A_FORK = """
+import os, sys
+by_number = sys.argv[2] == "number"
+if by_number:
+    from tenure.prometheus import processes
+    processes.write_metrics_to(sys.argv[1], 0)
+else:
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
+import tenure.prometheus
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from tenure import Tenure
+from tenure.app import engine_of
+from tenure.observe import StoreCalled
+from tenure.prometheus.page import _registry_of_page
+
+app = Tenure("memory://")
+metrics = tenure.prometheus.instrument(app)
+letters = Counter("letters", "Of the service.")
+
+def show(when):
+    text = generate_latest(_registry_of_page(metrics)).decode()
+    [line] = [line for line in text.splitlines() if line.startswith("tenure_store_up ")]
+    os.write(1, f"{when} {line.split()[1]}\\n".encode())
+
+def fork(work):
+    if (child := os.fork()) == 0:
+        work()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def fail():
+    engine_of(app).events.notify(StoreCalled("beat", 1.0, "StoreUnavailable"))
+    show("down")
+
+def count():
+    letters.inc()
+    show("forked")
+
+fork(count)
+fork(fail)
+if by_number:
+    processes.process_ended(sys.argv[1], 0)
+else:
+    show("ended")
+"""
+
+
+@pytest.mark.parametrize("named", ["number", "pid"])
+def test_a_fork_that_only_counts_has_not_found_the_store_away(tmp_path: Path, named: str):
+    """prometheus_client gives all values of a forked process 0: gunicorn forks, handlers do."""
+    command = [sys.executable, "-c", COUNTED_IN_A_FORK, str(tmp_path), named]
+    shown = subprocess.run(command, capture_output=True, check=True).stdout
+    assert shown.splitlines()[0] == b"forked 1.0"
+    # The page leaves gauges of what a handler has forked out.
+    assert shown.splitlines()[1] == (b"down 0.0" if named == "pid" else b"down 1.0")
+    assert [file.name for file in tmp_path.glob("gauge_livemin_0*")] == []
+    if named == "pid":  # a process that ended in an outage shows it no longer
+        assert shown.splitlines()[2] == b"ended 1.0"
+
+
+A_PROCESS_OF_MANY_QUEUES = """
+import sys
+from tenure.prometheus import processes
+processes.write_metrics_to(sys.argv[1], 0)
+import tenure.prometheus
+from tenure import Tenure
+from tenure.app import engine_of
+from tenure.observe import JobEnqueued, LockRefused
+
+app = Tenure("memory://")
+tenure.prometheus.instrument(app)
+first = int(sys.argv[2])
+for number in range(first, first + 150):
+    engine_of(app).events.notify(JobEnqueued(task="send", job="j", queue=f"customer-{number}"))
+    engine_of(app).events.notify(LockRefused(name=f"lock-{number}"))
+"""
+
+
+def test_processes_that_replace_each_other_share_the_limit_of_labels(tmp_path: Path):
+    for first in (0, 1000, 2000):
+        command = [sys.executable, "-c", A_PROCESS_OF_MANY_QUEUES, str(tmp_path), str(first)]
+        subprocess.run(command, check=True)
+    shown = [sample for metric in _Files(str(tmp_path)).collect() for sample in metric.samples]
+    queues = {sample.labels["queue"]: sample.value for sample in shown if "queue" in sample.labels}
+    locks = {sample.labels["lock"] for sample in shown if "lock" in sample.labels}
+    assert (len(queues), len(locks)) == (101, 101)
+    assert queues["other"] == 350

@@ -29,7 +29,7 @@ class Bounded(Generic[V]):
         self._adding = threading.Lock()
 
     def __call__(self, value: V) -> V:
-        if value in self._values:
+        if value in self._values or value == self._other:
             return value
         with self._adding:  # events come from several threads
             if len(self._values) < self._most:

@@ -5,7 +5,7 @@ Called where events happen, in several threads at once, so each method only adds
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from tenure.metrics import definitions as metric
@@ -103,6 +103,20 @@ class Recorder:
     def __call__(self, event: Event) -> None:
         if (method := self._methods.get(type(event))) is not None:
             method(event)
+
+    def remember(self, labels: Mapping[str, str]) -> None:
+        """Keep the place of labels that an ended process has used, and whose counts go on here."""
+        match labels:
+            case {"queue": queue, "task": task}:
+                self._jobs((self._queues(queue), self._tasks(task)))
+            case {"queue": queue}:
+                self._queues(queue)
+            case {"lock": lock}:
+                self._locks(lock)
+            case {"timer": timer}:
+                self._timers(timer)
+            case _:
+                pass  # calls of the store are few, and always the same
 
     # Jobs.
 

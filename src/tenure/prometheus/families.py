@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
+import prometheus_client.values
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
 from tenure.metrics.definitions import METRICS, Metric
 from tenure.metrics.snapshot import StoreSnapshot, bounded_queues
+from tenure.prometheus.reserved_file import use_reserved_files
 
 __all__ = ["Families", "QueueGauges", "families_of"]
 
@@ -19,6 +21,8 @@ class Families:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        if prometheus_client.values.ValueClass is not prometheus_client.values.MutexValue:
+            use_reserved_files()  # several processes share a folder
         self._made = {metric: self._make(metric) for metric in METRICS}
         self.queues = QueueGauges()
         registry.register(self.queues)

@@ -11,6 +11,7 @@ from tenure.errors import ConfigError
 from tenure.metrics.recorder import LockLabel, Recorder
 from tenure.metrics.snapshot import StoreSnapshot, snapshot_of
 from tenure.prometheus.families import families_of
+from tenure.prometheus.processes import kept_labels
 
 __all__ = ["Metrics", "instrument"]
 
@@ -72,5 +73,8 @@ def instrument(
     families = families_of(registry)
     metrics = _instrumented[app] = Metrics(snapshot_of(app), registry)
     families.queues.snapshots.append(metrics.snapshot)
-    app.on_event(Recorder(families.write, lock_label))
+    recorder = Recorder(families.write, lock_label)
+    for labels in kept_labels():
+        recorder.remember(labels)
+    app.on_event(recorder)
     return metrics

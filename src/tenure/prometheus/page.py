@@ -20,7 +20,7 @@ from tenure.errors import ConfigError
 from tenure.metrics.snapshot import StoreSnapshot
 from tenure.prometheus.families import QueueGauges
 from tenure.prometheus.instrument import Metrics, instrument
-from tenure.prometheus.processes import is_damaged, is_gauge_of_fork
+from tenure.prometheus.processes import forget_ended, is_damaged, is_gauge_of_fork
 
 __all__ = ["metrics_app", "serve_metrics"]
 
@@ -85,7 +85,7 @@ def _registry_of_page(metrics: Metrics) -> CollectorRegistry:
     if not folder:
         return metrics.registry
     registry = CollectorRegistry()
-    registry.register(_Files(folder))
+    registry.register(_FilesByPid(folder))
     gauges = QueueGauges()
     gauges.snapshots.append(metrics.snapshot)
     registry.register(gauges)
@@ -119,6 +119,14 @@ class _Files:
             log.warning("the metrics in %s cannot be read, so the page is without them", file)
         self._reported = damaged
         return [str(file) for file in files if file not in damaged]
+
+
+class _FilesByPid(_Files):
+    """The same, where each process writes under its process id and nobody tells of its end."""
+
+    def collect(self) -> Iterator[Metric]:
+        forget_ended(str(self._folder))
+        yield from super().collect()
 
 
 class _RefreshedGauges(QueueGauges):

@@ -3,6 +3,9 @@
 prometheus_client makes its files sparse. Once the disk is full, the first write to a page that has
 no space yet ends the process with SIGBUS, in the middle of its jobs. Here, values for which there
 is no space are counted in memory only: they are missing on the page, and nothing else happens.
+
+It also gives every value of a forked process 0. For `tenure_store_up` that would be an outage, so
+that gauge begins with 1 here.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import prometheus_client.values
 from prometheus_client.mmap_dict import MmapedDict
 
-__all__ = ["ReservedFile"]
+__all__ = ["ReservedFile", "use_reserved_files"]
 
 log = logging.getLogger("tenure")
 
@@ -23,6 +27,13 @@ _SIZE = 1 << 16
 """Of a new file. It is doubled whenever it is full."""
 _ENTRY_MAX = 32
 """What an entry takes beside its key: lengths, padding, a value and an instant."""
+_STORE_UP = '["tenure_store_up", '
+"""How the key of this gauge begins. No process has found anything wrong before its first call."""
+
+
+def use_reserved_files() -> None:
+    """Have all metrics files that this process and its forks open from now on be such files."""
+    prometheus_client.values.MmapedDict = ReservedFile  # type: ignore[attr-defined]
 
 
 class ReservedFile(MmapedDict):
@@ -42,6 +53,8 @@ class ReservedFile(MmapedDict):
 
     def read_value(self, key: str) -> tuple[float, float]:
         """Return a value and its instant; a new key gets a place in the file."""
+        if key.startswith(_STORE_UP) and key not in self._positions:
+            self.write_value(key, 1.0, 0.0)
         if self._has_place(key):
             value: tuple[float, float] = super().read_value(key)  # type: ignore[no-untyped-call]
             return value
