@@ -26,8 +26,7 @@ from tenure.errors import ConfigError, JobFailed, StoreUnavailable
 from tenure.http import AsyncRouter
 from tenure.jobs import Job
 from tenure.metrics.definitions import METRICS
-from tenure.metrics.snapshot import snapshot_of
-from tenure.observe import JobSucceeded, LockRefused
+from tenure.observe import JobSucceeded, LockRefused, StoreCalled
 from tenure.otel import conventions, traces
 from tenure.otel.meters import Instruments, MessagingRecorder
 from tenure.testing import Faults, FaultyStore, ManualClock
@@ -560,6 +559,34 @@ async def _metrics_from_thread(otel: Otel, name: str) -> list[Any]:
 # Set-up.
 
 
+async def test_two_apps_of_a_service_show_the_queues_and_the_trouble_of_both(otel):
+    """An SDK drops the second of two observable instruments of a name."""
+    orders, mail = Tenure("memory://"), Tenure("memory://")
+
+    @orders.task(queue="orders")
+    async def pay() -> None: ...
+
+    @mail.task(queue="mail")
+    async def send() -> None: ...
+
+    otel.instrument(orders)
+    otel.instrument(mail)
+    async with orders, mail:
+        await pay.enqueue()
+        await send.enqueue()
+        metrics = await asyncio.to_thread(otel.metrics)
+    waiting = {
+        point.attributes["tenure.queue"]: point.value
+        for point in metrics["tenure.queue.jobs"]
+        if point.attributes["tenure.state"] == "waiting"
+    }
+    assert waiting == {"orders": 1, "mail": 1}
+    assert [point.value for point in otel.metrics()["tenure.store.up"]] == [1]
+    engine_of(orders).events.emit(StoreCalled("beat", 5.0, "StoreUnavailable"))
+    engine_of(mail).events.emit(StoreCalled("beat", 0.1))
+    assert [point.value for point in otel.metrics()["tenure.store.up"]] == [0]
+
+
 def test_an_app_is_instrumented_once(otel):
     app = Tenure("memory://")
     otel.instrument(app)
@@ -592,8 +619,7 @@ def test_every_metric_of_the_conventions_is_documented_and_the_reverse(otel):
 
 
 def test_every_metric_of_prometheus_is_there_under_its_own_name(otel):
-    app = Tenure("memory://")
-    Instruments(otel.meters.get_meter("tenure"), snapshot_of(app))
+    Instruments(otel.meters.get_meter("tenure"))
     names = {f"tenure.{metric.name}" for metric in METRICS}
     names |= {"tenure.queue.jobs", "tenure.queue.oldest_age"}
     documented = re.findall(r"^\| `tenure_(\w+?)(?:_total|_seconds)?` \|", REFERENCE, re.MULTILINE)

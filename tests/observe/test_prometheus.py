@@ -596,6 +596,18 @@ async def test_apps_share_a_registry_and_clones_count_with_their_app():
     assert page.value("lock_refusals_total", lock="a", reason="busy") == 3
 
 
+async def test_of_two_apps_the_one_that_cannot_reach_its_store_counts():
+    registry = CollectorRegistry()
+    orders, mail = Tenure("memory://"), Tenure("memory://")
+    metrics = tenure.prometheus.instrument(orders, registry)
+    tenure.prometheus.instrument(mail, registry)
+    emit(orders, StoreCalled(call="beat", seconds=5, error="StoreUnavailable"))
+    emit(mail, StoreCalled(call="beat", seconds=0.1))
+    assert (await scrape(metrics)).value("store_up") == 0
+    emit(orders, StoreCalled(call="beat", seconds=0.1))
+    assert (await scrape(metrics)).value("store_up") == 1
+
+
 async def test_queues_of_the_same_name_in_two_apps_are_one_series():
     registry = CollectorRegistry()
     async with Tenure("memory://") as orders, Tenure("memory://") as mail:

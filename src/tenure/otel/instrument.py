@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from importlib.metadata import version
+from typing import Final
 
-from opentelemetry.metrics import MeterProvider, get_meter
+from opentelemetry.metrics import Meter, MeterProvider, get_meter
 from opentelemetry.trace import TracerProvider, get_tracer
 
 from tenure.app import Tenure
@@ -17,7 +18,17 @@ from tenure.otel.traces import Traces
 
 __all__ = ["instrument"]
 
+
+class _Global:
+    """Stands for the global provider, which a service may set later."""
+
+
+_GLOBAL: Final = _Global()
+
 _instrumented: weakref.WeakSet[Tenure] = weakref.WeakSet()
+_instruments: weakref.WeakKeyDictionary[MeterProvider | _Global, Instruments] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def instrument(
@@ -56,4 +67,15 @@ def instrument(
     app.around_attempt(traces.processing)
     app.on_event(traces.settled)
     app.on_event(MessagingRecorder(meter))
-    app.on_event(Recorder(Instruments(meter, snapshot_of(app)).write, lock_label))
+    app.on_event(
+        Recorder(_instruments_of(meter_provider, meter).of_app(snapshot_of(app)), lock_label)
+    )
+
+
+def _instruments_of(provider: MeterProvider | None, meter: Meter) -> Instruments:
+    """Return the instruments of a provider, made at the first call."""
+    key = _GLOBAL if provider is None else provider
+    instruments = _instruments.get(key)
+    if instruments is None:
+        instruments = _instruments[key] = Instruments(meter)
+    return instruments

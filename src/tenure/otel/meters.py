@@ -13,8 +13,11 @@ from opentelemetry.metrics import (
     Observation,
 )
 
+from tenure.core.jobs.records import QueueCounts
 from tenure.metrics.definitions import METRICS, Metric
 from tenure.metrics.labels import OTHER, Bounded
+from tenure.metrics.lowest import Lowest, Owner
+from tenure.metrics.recorder import Write
 from tenure.metrics.snapshot import StoreSnapshot, bounded_queues
 from tenure.observe import (
     Event,
@@ -42,11 +45,15 @@ _OPERATIONS: Final = {
 
 
 class Instruments:
-    """Tenure's own metrics as instruments of a meter."""
+    """Tenure's own metrics as instruments of a meter. All apps with this meter share them.
 
-    def __init__(self, meter: Meter, snapshot: StoreSnapshot) -> None:
+    An SDK keeps the first of several observable instruments of a name, and drops the others.
+    """
+
+    def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._snapshot = snapshot
+        self._snapshots: list[StoreSnapshot] = []
+        self._lowest = Lowest()
         self._up = 1.0
         self._counters: dict[Metric, Counter] = {}
         self._histograms: dict[Metric, Histogram] = {}
@@ -65,8 +72,19 @@ class Instruments:
             "How long the oldest due job of a queue has been due.",
         )
 
-    def write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
-        """Add a value to a metric."""
+    def of_app(self, snapshot: StoreSnapshot) -> Write:
+        """Show the queues of one more app, and return what adds its values to the metrics."""
+        self._snapshots.append(snapshot)
+        owner = Owner()
+
+        def write(metric: Metric, value: float, labels: tuple[str, ...]) -> None:
+            if metric.kind == "gauge":
+                value = self._lowest.with_value(owner, value)
+            self._write(metric, value, labels)
+
+        return write
+
+    def _write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
         attributes = dict(zip(self._attributes[metric], labels, strict=True))
         if metric.kind == "counter":
             self._counters[metric].add(value, attributes)
@@ -90,15 +108,20 @@ class Instruments:
         yield Observation(self._up)
 
     def _jobs(self, _: CallbackOptions) -> Iterator[Observation]:
-        self._snapshot.refresh_from_thread(_PATIENCE)
-        for counts in bounded_queues(self._snapshot.current()):
+        for counts in self._queues():
             for state, number in (("waiting", counts.waiting), ("running", counts.running)):
                 yield Observation(number, {"tenure.queue": counts.queue, "tenure.state": state})
 
     def _ages(self, _: CallbackOptions) -> Iterator[Observation]:
-        self._snapshot.refresh_from_thread(_PATIENCE)
-        for counts in bounded_queues(self._snapshot.current()):
+        for counts in self._queues():
             yield Observation(counts.oldest or 0.0, {"tenure.queue": counts.queue})
+
+    def _queues(self) -> list[QueueCounts]:
+        for snapshot in self._snapshots:
+            snapshot.refresh_from_thread(_PATIENCE)
+        return bounded_queues(
+            [counts for snapshot in self._snapshots for counts in snapshot.current()]
+        )
 
 
 class MessagingRecorder:

@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
 from tenure.metrics.definitions import METRICS, Metric
+from tenure.metrics.lowest import Lowest, Owner
+from tenure.metrics.recorder import Write
 from tenure.metrics.snapshot import StoreSnapshot, bounded_queues
 from tenure.prometheus.reserved_file import use_reserved_files
 
@@ -23,12 +25,23 @@ class Families:
         self._registry = registry
         if prometheus_client.values.ValueClass is not prometheus_client.values.MutexValue:
             use_reserved_files()  # several processes share a folder
+        self._up = Lowest()
         self._made = {metric: self._make(metric) for metric in METRICS}
         self.queues = QueueGauges()
         registry.register(self.queues)
 
-    def write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
-        """Add a value to a metric."""
+    def of_app(self) -> Write:
+        """Return what adds the values of one app to the metrics."""
+        owner = Owner()
+
+        def write(metric: Metric, value: float, labels: tuple[str, ...]) -> None:
+            if metric.kind == "gauge":
+                value = self._up.with_value(owner, value)
+            self._write(metric, value, labels)
+
+        return write
+
+    def _write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
         family = self._made[metric]
         if labels:
             family = family.labels(*labels)

@@ -73,7 +73,7 @@ def instrument(
     families = families_of(registry)
     metrics = _instrumented[app] = Metrics(snapshot_of(app), registry)
     families.queues.snapshots.append(metrics.snapshot)
-    recorder = Recorder(families.write, lock_label)
+    recorder = Recorder(families.of_app(), lock_label)
     for labels in kept_labels():
         recorder.remember(labels)
     app.on_event(recorder)
