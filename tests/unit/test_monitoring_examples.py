@@ -110,6 +110,15 @@ def test_a_rule_rings_when_no_worker_is_left():
     assert "vector(0)" in rule["expr"]  # the series of dead processes are gone, not 0
 
 
+def test_a_rule_rings_when_a_store_refuses_some_calls_and_answers_others():
+    """A full or read-only store answers heartbeats or claims, so tenure_store_up is 1 again."""
+    [rule] = [rule for rule in rules() if rule["alert"] == "TenureStoreRefuses"]
+    errors, calls = rule["expr"].split("/")
+    assert metrics_in(errors) == {"tenure_store_errors_total"}
+    assert metrics_in(calls) == {"tenure_store_call_seconds"}
+    assert errors.count("by (call)") == calls.count("by (call)") == 1  # else others hide one call
+
+
 def test_the_tests_of_the_rules_are_about_these_rules():
     document = yaml.safe_load((FOLDER / "alerts_test.yml").read_text("utf-8"))
     annotations = {rule["alert"]: rule["annotations"] for rule in rules()}
