@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -79,8 +80,26 @@ def _circle() -> list[object]:
     return circle
 
 
+class _Query(list[int]):
+    """A list that is read from a database when it is looked at."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise ConnectionError
+
+
 @pytest.mark.parametrize(
-    "value", [{1, 2}, object(), b"\xff", _circle(), {(1, 2): 3}, "\udc80", float("inf"), 10**400]
+    "value",
+    [
+        {1, 2},
+        object(),
+        b"\xff",
+        _circle(),
+        {(1, 2): 3},
+        "\udc80",
+        float("inf"),
+        10**400,
+        _Query([1]),
+    ],
 )
 def test_no_value_keeps_a_record_from_being_written(value: object):
     document = document_of(record_of(odd=value, job="01a1"))

@@ -60,7 +60,7 @@ class JsonFormatter(logging.Formatter):
             document["stack"] = record.stack_info
         try:
             return json.dumps(document, default=_text_of, allow_nan=False)
-        except (ValueError, TypeError, RecursionError):  # NaN, a circle, a key that is no text
+        except Exception:  # noqa: BLE001 - NaN, a circle, a key that is no text, a list that raises
             return json.dumps({name: _plain(value) for name, value in document.items()})
 
     def _trace_of(self, record: logging.LogRecord) -> str:
