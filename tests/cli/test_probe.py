@@ -1,6 +1,8 @@
 """`tenure doctor --probe`: health for probes, so its exit status and its time count."""
 
 import asyncio
+import subprocess
+import sys
 import time
 
 import pytest
@@ -104,6 +106,26 @@ def test_the_time_that_opening_takes_is_part_of_the_timeout(
     monkeypatch.setattr(tenure.Tenure, "health", look)
     cli(*file_place.options, "doctor", "--probe", "--timeout", "20s")
     assert 0 < left[0] <= 19.8
+
+
+SILENT_NAME_SERVER = """
+import socket, sys, time
+socket.getaddrinfo = lambda *_, **__: time.sleep(20)
+from tenure.cli.main import entry
+entry()
+"""
+
+
+@pytest.mark.parametrize("url", ["redis://store.test/0", "postgresql://store.test/shop"])
+def test_a_silent_name_server_takes_no_longer_than_the_timeout(url: str):
+    """In a process of its own: its end is what a probe waits for."""
+    command = [sys.executable, "-c", SILENT_NAME_SERVER, "--url", url]
+    began = time.monotonic()
+    ended = subprocess.run(
+        [*command, "doctor", "--probe", "--timeout", "500ms"], capture_output=True, check=False
+    )
+    assert (ended.returncode, b"no answer within 0.5 s" in ended.stdout) == (2, True)
+    assert time.monotonic() - began < 12  # most of it is the start of Python
 
 
 def test_options_of_the_full_examination_are_refused(cli: Run):

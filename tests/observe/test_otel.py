@@ -26,6 +26,7 @@ from tenure.errors import ConfigError, JobFailed, StoreUnavailable
 from tenure.http import AsyncRouter
 from tenure.jobs import Job
 from tenure.metrics.definitions import METRICS
+from tenure.metrics.snapshot import snapshot_of
 from tenure.observe import JobSucceeded, LockRefused, StoreCalled
 from tenure.otel import conventions, traces
 from tenure.otel.meters import Instruments, MessagingRecorder

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, Final
+import concurrent.futures
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 from rich.console import RenderableType
@@ -20,6 +25,9 @@ from tenure.core.health import Health, HealthStatus
 from tenure.errors import TenureError
 
 __all__ = ["probe"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _EXIT_CODES: Final[dict[HealthStatus, int]] = {"healthy": 0, "degraded": 1, "unhealthy": 2}
 _STYLES = {
@@ -44,6 +52,7 @@ def probe(target: Target, *, timeout: float, require: str) -> None:
 async def _look(target: Target, timeout: float, require: str) -> Health:
     clock = SystemClock()
     began = clock.boot()
+    asyncio.get_running_loop().set_default_executor(_DaemonThreads())
     # TENURE_REQUIRE, TENURE_SCOPE and TENURE_CONNECT are for services, not for operators.
     own: dict[str, Any] = {"require": require, "scope": "process", "connect": "eager"}
     app = Tenure(target.store(), namespace=target.namespace, migrate="check", **own)
@@ -59,6 +68,32 @@ async def _look(target: Target, timeout: float, require: str) -> Health:
     health = await app.health(left)
     await within(clock, _CLOSE_PATIENCE, app.close())
     return health
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Runs calls in threads that nothing waits for at the end.
+
+    The name of a server is looked up in such a thread. If the name server is silent, that takes up
+    to half a minute, and `asyncio.run` as well as Python itself would wait for the usual threads.
+    """
+
+    def submit(
+        self, fn: Callable[P, T], /, *arguments: P.args, **options: P.kwargs
+    ) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                value = fn(*arguments, **options)
+            except BaseException as error:  # noqa: BLE001 - for the caller, as in any executor
+                outcome = partial(future.set_exception, error)
+            else:
+                outcome = partial(future.set_result, value)
+            with suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
+                outcome()
+
+        threading.Thread(target=run, daemon=True).start()
+        return future
 
 
 def _lines(health: Health) -> Iterator[RenderableType]:
