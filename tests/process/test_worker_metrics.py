@@ -17,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from tenure import Tenure
 from tenure.cli.options import address
 from tenure.cli.worker.metrics import metrics_page
 from tenure.errors import ConfigError, JobFailed
@@ -24,7 +25,7 @@ from tenure.metrics.definitions import STORE_UP
 from tenure.metrics.snapshot import snapshot_of
 from tenure.prometheus import reserved_file
 from tenure.prometheus.families import Families
-from tenure.prometheus.page import _Files
+from tenure.prometheus.page import _Files, serve_metrics
 from tenure.prometheus.processes import write_metrics_to
 from tests.observe.test_prometheus import CANARY, Page
 from tests.process.metered_app import declare
@@ -140,6 +141,27 @@ async def test_an_address_that_is_taken_is_an_error(tmp_path: Path, site: Site):
     assert f"--metrics cannot listen at 127.0.0.1:{port}" in second.stderr
     worker.terminate()
     assert worker.wait(SIZE.patience) == 0
+
+
+async def test_where_the_store_is_in_this_process_it_is_the_same_error(
+    tmp_path: Path, site: Site, fleet: Fleet
+):
+    worker, page_url = started(site, tmp_path)
+    port = page_url.rpartition(":")[2].removesuffix("/metrics")
+    second = start(Site("memory", "memory://", "test", fleet), tmp_path, f"127.0.0.1:{port}")
+    assert second.wait(SIZE.patience) == 2
+    assert f"--metrics cannot listen at 127.0.0.1:{port}" in second.stderr
+    assert "never awaited" not in second.stderr
+    worker.terminate()
+    assert worker.wait(SIZE.patience) == 0
+
+
+@pytest.mark.parametrize("host", ["a..b", "no.such.host.invalid", "x" * 70, "http://127.0.0.1"])
+async def test_a_host_that_is_none_is_an_error(host: str, tmp_path: Path):
+    app = Tenure("memory://")
+    with pytest.raises(ConfigError, match="--metrics cannot listen at "):
+        async with serve_metrics(app, host, 0, str(tmp_path)):
+            raise AssertionError
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ async def serve_metrics(
     registry.register(_RefreshedGauges(metrics.snapshot))
     try:
         server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        msg = f"--metrics cannot listen at {host}:{port}: {error.strerror or error}."
+    except (OSError, UnicodeError) as error:  # the latter for what can be no name of a host
+        reason = getattr(error, "strerror", None) or error
+        msg = f"--metrics cannot listen at {host}:{port}: {reason}."
         raise ConfigError(msg) from error
     try:
         yield host, server.server_port

@@ -6,8 +6,9 @@ The processes write to files in a temporary folder, which a thread of this proce
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Any
 
 from tenure.app import Tenure
 from tenure.errors import ConfigError
@@ -46,10 +47,13 @@ class MetricsPage:
             log.info("metrics at http://%s:%d/metrics", shown, port)
             yield
 
-    async def serve_while(self, work: Awaitable[object]) -> None:
+    async def serve_while(self, work: Coroutine[Any, Any, object]) -> None:
         """Answer until some work is done."""
-        async with self.served():
-            await work
+        try:
+            async with self.served():
+                await work
+        finally:
+            work.close()  # it has not begun if the address is taken
 
 
 @contextmanager
