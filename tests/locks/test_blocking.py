@@ -23,6 +23,7 @@ from tenure import (
 )
 from tenure.app import engine_of
 from tenure.blocking import portal
+from tenure.observe import Event, LockAcquired
 from tenure.testing import Faults, FaultyStore
 from tests.rig.wait import wait_until
 
@@ -355,3 +356,26 @@ def test_an_on_lost_function_that_hangs_does_not_keep_the_process_alive():
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "the end\n"), ended.stderr
+
+
+def test_a_look_at_the_health_ends_in_time_while_the_loop_hangs():
+    app, hangs, goes_on = blocking.Tenure("memory://"), threading.Event(), threading.Event()
+
+    def hang(event: Event) -> None:
+        if isinstance(event, LockAcquired) and event.name == "slow":
+            hangs.set()
+            goes_on.wait(20)
+
+    app.on_event(hang)
+    with app:
+        holder = threading.Thread(target=lambda: app.with_lock("slow", int), daemon=True)
+        holder.start()
+        assert hangs.wait(20)
+        began = time.monotonic()
+        health = app.health(timeout=0.2)
+        assert time.monotonic() - began < 5
+        goes_on.set()
+        assert health.status == "unhealthy"
+        assert "event loop of tenure.blocking has not answered" in health.checks[0].detail
+        holder.join(20)
+        assert app.health().status == "healthy"

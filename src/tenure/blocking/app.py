@@ -28,7 +28,7 @@ from tenure.blocking.locks import Election, Lock, OnLost, Semaphore
 from tenure.blocking.portal import Portal
 from tenure.blocking.timers import TimerHandle
 from tenure.core.callables import is_async
-from tenure.core.durations import Duration, Until
+from tenure.core.durations import Duration, Until, seconds
 from tenure.core.health import Health
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import Recovered, ReplicaRecord
@@ -42,6 +42,9 @@ __all__ = ["Tenure"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+# How long the event loop may take to pass a health on, beyond the time limit of the look.
+_ANSWER_SECONDS = 0.5
 
 
 class Tenure:
@@ -107,8 +110,10 @@ class Tenure:
         if self._opened is None:
             return unreachable(f"{self._app!r} is not open. Use it inside 'with app:'.")
         try:
-            return self._opened.call(self._app.health(timeout))
-        except StoreError as error:  # its event loop has ended, or is that of the parent process
+            limit = seconds(timeout, "timeout", minimum=0.001)
+            look = self._app.health(limit)
+            return self._opened.call(look, patience=limit + _ANSWER_SECONDS)
+        except StoreError as error:  # its event loop has ended, hangs, or is that of the parent
             return unreachable(str(error))
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
 from tenure.errors import StoreError
@@ -49,9 +49,16 @@ class Call(Generic[T]):
 
     # In the thread that waits.
 
-    def result(self) -> T:
-        """Wait for its end, once; return its result or raise its error."""
-        value, error = self._outcomes.get()
+    def result(self, patience: float | None = None) -> T:
+        """Wait for its end, once; return its result or raise its error.
+
+        Raises StoreError after `patience` seconds without an end.
+        """
+        try:
+            value, error = self._outcomes.get(timeout=patience)
+        except Empty:
+            msg = f"the event loop of tenure.blocking has not answered within {patience:g} s."
+            raise StoreError(msg) from None
         if error is None:
             return cast("T", value)
         try:

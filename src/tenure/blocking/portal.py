@@ -71,15 +71,17 @@ class Portal:
         work: Coroutine[Any, Any, T],
         *,
         undo: Callable[[T], Coroutine[Any, Any, object]] | None = None,
+        patience: float | None = None,
     ) -> T:
         """Run `work` on the loop and wait for it; an interrupt of the waiting cancels it.
 
-        If it is too late for that, `undo` is run on its result.
+        If it is too late for that, `undo` is run on its result. After `patience` seconds without an
+        answer it is cancelled, and StoreError is raised.
         """
         call = Call(self._loop, work)
         try:
             self._begin(call)
-            result = call.result()
+            result = call.result(patience)
             self._calls.discard(call)
         except BaseException:
             self._calls.discard(call)
