@@ -1,9 +1,11 @@
 """Headers of requests that become headers of jobs, and the request id in responses."""
 
 import logging
+from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI, HTTPException, Request
 
 from tenure import ConfigError, Outgoing, Tenure, current_job
 from tenure.http import AsyncClient, AsyncRouter, Headers, Problem
@@ -194,6 +196,34 @@ async def test_every_response_repeats_the_request_id(replica: Replica, face: Fac
             silent = await client.request(method, path, headers=ANN)
             assert "X-Request-Id" not in silent.headers
     assert {200, 404, 405, 409, 422} <= statuses
+
+
+@pytest.mark.parametrize("face", ["fastapi", "starlette"])
+async def test_what_a_framework_refuses_by_itself_repeats_the_request_id_too(face: str):
+    """A dependency of FastAPI refuses with an HTTPException, which the framework answers."""
+    app = Tenure("memory://")
+
+    def owner(request: Request) -> str:
+        raise HTTPException(401, "who are you?")
+
+    router = AsyncRouter(app, prefix="/reports", owner=owner)
+
+    @router.post("")
+    async def build() -> None: ...
+
+    web: Any = router.asgi
+    if face == "fastapi":
+        web = FastAPI()
+        web.include_router(router.router)
+    transport = httpx2.ASGITransport(web)
+    client = httpx2.AsyncClient(transport=transport, base_url="http://shop.test")
+    async with app, client:
+        for method, path in (("POST", "/reports"), ("GET", "/reports/jobs")):
+            reply = await client.request(method, path, headers={"X-Request-Id": "r-7"})
+            assert reply.status_code == 401
+            assert reply.headers.get_list("X-Request-Id") == ["r-7"], (method, path)
+            silent = await client.request(method, path)
+            assert "X-Request-Id" not in silent.headers
 
 
 async def test_hooks_see_and_may_refuse_the_jobs_of_requests(replica: Replica, face: Face):

@@ -14,10 +14,11 @@ from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import Headers as RequestHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
-from starlette.types import Scope
+from starlette.types import Message, Scope, Send
 
 from tenure.http.job_resource import Responses
 from tenure.http.problems import Problem
@@ -38,6 +39,7 @@ __all__ = [
     "closing",
     "headers_of",
     "read_body",
+    "repeating_request_id",
 ]
 
 JOB_PATHS: Final = {
@@ -196,6 +198,23 @@ def as_response(answer: ResponseData, scope: Scope) -> Response:
         return Response(body, answer.status, headers=headers, media_type=answer.media_type)
     content = () if scope["method"] == "HEAD" else body
     return StreamingResponse(content, answer.status, headers=headers, media_type=answer.media_type)
+
+
+def repeating_request_id(scope: Scope, send: Send) -> Send:
+    """Return a `send` that adds the `X-Request-Id` of a request to its response.
+
+    For what a framework answers by itself: an HTTPException of a dependency, such as 401.
+    """
+    sent = request_id(_joined(RequestHeaders(scope=scope)))
+    if sent is None:
+        return send
+
+    async def repeating(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).setdefault(REQUEST_ID, sent)
+        await send(message)
+
+    return repeating
 
 
 def closing(lending: Lending) -> Callable[[Any], AbstractAsyncContextManager[None]]:

@@ -32,6 +32,7 @@ from tenure.http.server.asgi import (
     closing,
     headers_of,
     read_body,
+    repeating_request_id,
 )
 from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.openapi import describe, describe_submit
@@ -102,9 +103,10 @@ class _Served:
 
             async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
                 path = served._paths.get(self.endpoint)
-                # No path: the user has added this route, so FastAPI handles its methods.
-                if path is None or scope["method"] in (self.methods or ()):
+                if path is None:  # the user has added this route
                     await super().handle(scope, receive, send)
+                elif scope["method"] in (self.methods or ()):
+                    await super().handle(scope, receive, repeating_request_id(scope, send))
                 else:
                     await served.methods.refused(path, scope)(scope, receive, send)
 

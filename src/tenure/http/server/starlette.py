@@ -26,6 +26,7 @@ from tenure.http.server.asgi import (
     closing,
     headers_of,
     read_body,
+    repeating_request_id,
 )
 from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.response import ResponseData, respond
@@ -81,7 +82,7 @@ class _Route(Route):
         if scope["method"] not in (self.methods or ()):
             await self._all.refused(self._below, scope)(scope, receive, send)
         else:
-            await super().handle(scope, receive, send)
+            await super().handle(scope, receive, repeating_request_id(scope, send))
 
 
 class _Served:
