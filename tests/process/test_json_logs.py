@@ -1,7 +1,11 @@
 """`tenure worker --log json`: every line of the supervisor and its children is one object."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -64,6 +68,13 @@ SET_UPS = {
     "basic": "logging.basicConfig(format='PLAIN %(message)s')",
     # It disables all loggers that exist, and that of Tenure does.
     "dict": "import logging.config; logging.config.dictConfig({'version': 1})",
+    "consoles": (
+        "import logging.config; logging.config.dictConfig({'version': 1, "
+        "'disable_existing_loggers': False, "
+        "'handlers': {'console': {'class': 'logging.StreamHandler'}}, 'loggers': {"
+        "'shop': {'handlers': ['console'], 'propagate': False}, "
+        "'tenure': {'handlers': ['console']}}})"
+    ),
     "apart": "logging.getLogger('tenure').propagate = False",
     "unraisable": "Broken = type('Broken', (), {'__del__': lambda self: 1 / 0}); Broken()",
 }
@@ -142,3 +153,32 @@ def test_an_app_that_logs_by_itself_is_left_alone_without_the_option(fleet: Flee
     worker = start(fleet, tmp_path, set_up=set_up)
     end_of(worker)
     assert "PLAIN about to fail" in worker.stderr
+
+
+WRITES = """
+import logging, sys
+from tenure.supervisor.log_setup import set_up_logging
+set_up_logging("json", None)
+for _ in range(60):
+    logging.getLogger("shop").info(sys.argv[1] * 9_000)
+"""
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_lines_stay_whole_while_the_reader_of_stderr_is_slow(is_blocking: bool):
+    """A pipe that is full takes a line in parts, and a non-blocking one refuses what is left."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, is_blocking)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITES, letter], stderr=writer) for letter in "abc"
+    ]
+    os.close(writer)
+    read = b""
+    while part := os.read(reader, 4096):
+        read += part
+        time.sleep(0.0002)
+    os.close(reader)
+    assert [process.wait(60) for process in writers] == [0, 0, 0]
+    texts = [json.loads(line)["message"] for line in read.splitlines()]
+    assert sorted(text[:1] for text in texts) == ["a"] * 60 + ["b"] * 60 + ["c"] * 60
+    assert {len(text) for text in texts} == {9_000}

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
+import select
+import stat
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, TypeAlias
 
@@ -17,11 +21,22 @@ from tenure.jobs.log_fields import JobFields
 from tenure.observe.formatters import JsonFormatter, TextFormatter
 from tenure.observe.outage_limiter import OutageLimiter
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # on Windows, where there are no workers
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
+
 __all__ = ["LogForm", "is_json", "logged_exit", "set_up_logging", "write_traceback"]
 
 LogForm: TypeAlias = Literal["json", "text"]
 
 log = logging.getLogger("tenure")
+
+# How long a line waits for the line of another process, which waits for the reader of the pipe.
+_LOCK_TRIES = 250
+_LOCK_PAUSE = 0.002
 
 
 def set_up_logging(form: LogForm | None, level: str | None) -> None:
@@ -34,6 +49,7 @@ def set_up_logging(form: LogForm | None, level: str | None) -> None:
             root.removeHandler(handler)
             if _is_ours(handler):
                 handler.close()
+        _silence_consoles()
     if not root.handlers:
         formatter = JsonFormatter() if form == "json" else TextFormatter()
         target = _StderrHandler()
@@ -79,7 +95,7 @@ class _StderrHandler(logging.Handler):
     """Writes each record in one piece: the processes of a supervisor share one stderr.
 
     A stream with a buffer would write a long line in several pieces, and lines of other processes
-    could come in between.
+    could come in between. So they could while a pipe is full: each process locks it for its line.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -87,12 +103,68 @@ class _StderrHandler(logging.Handler):
             line = f"{self.format(record)}\n".encode(errors="backslashreplace")
             if sys.stderr is not None:
                 sys.stderr.flush()
-            while line:
-                line = line[os.write(2, line) :]
+            with _locked_pipe():
+                while line:
+                    line = line[_written(line) :]
         except OSError:
             return  # nobody reads it any more
         except Exception:  # noqa: BLE001 - as all handlers of logging
             self.handleError(record)
+
+
+def _written(line: bytes) -> int:
+    """Write to stderr, and return how many bytes it took; wait while it takes none."""
+    while True:
+        try:
+            return os.write(2, line)
+        except BlockingIOError:  # another program has made the pipe non-blocking
+            select.select([], [2], [])
+
+
+@contextmanager
+def _locked_pipe() -> Iterator[None]:
+    """Keep other processes out of the pipe of stderr, but for no longer than a moment.
+
+    A process that was stopped in the middle of a line must not stop all others.
+    """
+    is_locked = False
+    for _ in range(_LOCK_TRIES if _is_pipe() else 0):
+        try:
+            fcntl.lockf(2, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # another process writes
+            select.select([], [], [], _LOCK_PAUSE)
+        except OSError:  # it has no locks
+            break
+        else:
+            is_locked = True
+            break
+    try:
+        yield
+    finally:
+        if is_locked:
+            fcntl.lockf(2, fcntl.LOCK_UN)
+
+
+def _is_pipe() -> bool:
+    try:
+        return _HAS_LOCKS and stat.S_ISFIFO(os.fstat(2).st_mode)
+    except OSError:
+        return False
+
+
+def _silence_consoles() -> None:
+    """Have loggers that the module lets write to the console write to the root logger instead.
+
+    Their lines would come twice, and in another form.
+    """
+    for logger in logging.root.manager.loggerDict.values():
+        if not isinstance(logger, logging.Logger):  # a place in a dotted name
+            continue
+        for handler in logger.handlers[:]:
+            stream = getattr(handler, "stream", None)
+            if stream is not None and stream in (sys.stderr, sys.stdout):
+                logger.removeHandler(handler)
+                logger.propagate = True
 
 
 def _is_ours(handler: logging.Handler) -> bool:
