@@ -27,9 +27,10 @@ from tenure.http import AsyncRouter
 from tenure.jobs import Job
 from tenure.metrics.definitions import METRICS
 from tenure.metrics.snapshot import snapshot_of
-from tenure.observe import JobSucceeded, LockRefused, StoreCalled
+from tenure.observe import AttemptLost, JobCancelled, JobSucceeded, LockRefused, StoreCalled
 from tenure.otel import conventions, traces
 from tenure.otel.meters import Instruments, MessagingRecorder
+from tenure.otel.traces import Traces
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.rig.wait import wait_until_async
 
@@ -408,6 +409,17 @@ async def test_a_handler_that_returns_too_late_has_timed_out(otel, clock):
     assert late.attributes["tenure.outcome"] == "retried"
     assert late.attributes["error.type"] == "timeout"
     assert in_time.attributes["tenure.outcome"] == "succeeded"
+
+
+async def test_an_attempt_that_was_taken_over_has_no_settlement_also_later(otel):
+    spans = Traces(otel.tracers.get_tracer("tenure"), has_parent=False)
+    job: Any = SimpleNamespace(id="j", task="pay", queue="mail", attempt=1, headers={})
+    async with spans.processing(job):
+        pass
+    spans.settled(AttemptLost(job="j", fence=1, outcome="succeeded"))
+    # A caller cancels the job while it waits for its next attempt.
+    spans.settled(JobCancelled(task="pay", job="j", queue="mail"))
+    assert [span.name for span in otel.spans] == ["process mail"]
 
 
 async def test_a_cancelled_job_is_no_error(otel, clock):

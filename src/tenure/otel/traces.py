@@ -32,6 +32,7 @@ from tenure.core.jobs.headers import check_headers
 from tenure.errors import ConfigError
 from tenure.metrics.recorder import OUTCOMES
 from tenure.observe import (
+    AttemptLost,
     Event,
     JobCancelled,
     JobFailed,
@@ -52,8 +53,8 @@ from tenure.otel.conventions import (
 
 __all__ = ["Traces"]
 
-# Attempts whose end is not stored yet. Each is forgotten with its event, but for attempts that were
-# taken over: these have none.
+# Attempts whose end is not stored yet. Each is forgotten with its event; a worker that stops while
+# its store is away leaves some.
 _UNSETTLED_MAX = 10_000
 
 # What a client of an `AsyncRouter` may choose. A header of a job may be longer.
@@ -155,6 +156,9 @@ class Traces:
                     processed = self._unsettled.pop(event.job, None)
                 if processed is not None and not _is_inner_retry(event):
                     self._add_settle(event, processed)
+            case AttemptLost():  # what becomes of the job later is not the end of this attempt
+                with self._changing:
+                    self._unsettled.pop(event.job, None)
             case _:
                 pass
 
