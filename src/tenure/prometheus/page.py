@@ -123,7 +123,7 @@ class _Files:
 
 
 class _FilesByPid(_Files):
-    """The same, where each process writes under its process id and nobody tells of its end."""
+    """The same for files named by process ids, where no supervisor reports the end of one."""
 
     def collect(self) -> Iterator[Metric]:
         forget_ended(str(self._folder))

@@ -71,7 +71,7 @@ async def _look(target: Target, timeout: float, require: str) -> Health:
 
 
 class _DaemonThreads(ThreadPoolExecutor):
-    """Runs calls in threads that nothing waits for at the end.
+    """Runs calls in threads that do not keep the process alive.
 
     The name of a server is looked up in such a thread. If the name server is silent, that takes up
     to half a minute, and `asyncio.run` as well as Python itself would wait for the usual threads.
@@ -89,7 +89,7 @@ class _DaemonThreads(ThreadPoolExecutor):
                 outcome = partial(future.set_exception, error)
             else:
                 outcome = partial(future.set_result, value)
-            with suppress(concurrent.futures.InvalidStateError):  # nobody waits any more
+            with suppress(concurrent.futures.InvalidStateError):  # the caller has given up
                 outcome()
 
         threading.Thread(target=run, daemon=True).start()
