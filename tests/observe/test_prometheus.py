@@ -584,6 +584,18 @@ def test_an_app_is_counted_once():
         tenure.prometheus.instrument(app, lock_label=str.lower)
 
 
+async def test_an_app_that_is_open_already_is_warned_of(caplog: pytest.LogCaptureFixture):
+    async with Tenure("memory://") as late:
+        instrumented(late)
+    assert "was instrumented after it was opened" in caplog.text
+    caplog.clear()
+    early = Tenure("memory://")
+    early.on_event(lambda _: None)
+    async with early:  # its calls are reported
+        instrumented(early)
+    assert "instrumented" not in caplog.text
+
+
 async def test_apps_share_a_registry_and_clones_count_with_their_app():
     registry = CollectorRegistry()
     orders, mail = Tenure("memory://"), Tenure("memory://")

@@ -205,6 +205,11 @@ class Engine:
         """Whether it is open and has reached its store once."""
         return self._services is not None and self.is_open
 
+    @property
+    def hides_calls(self) -> bool:
+        """Whether nobody had subscribed when it was opened, so that no StoreCalled is made."""
+        return self.is_ready and self._services is not None and self._services.store is self.store
+
     def services(self) -> Services:
         """Return what is open. Raises StoreError if nothing is, or not on this event loop."""
         if self._is_begun and self._is_inherited:

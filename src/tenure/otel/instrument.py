@@ -11,6 +11,7 @@ from opentelemetry.trace import TracerProvider, get_tracer
 
 from tenure.app import Tenure
 from tenure.errors import ConfigError
+from tenure.metrics.lateness import warn_if_open
 from tenure.metrics.recorder import LockLabel, Recorder
 from tenure.metrics.snapshot import snapshot_of
 from tenure.otel.meters import Instruments, MessagingRecorder
@@ -59,6 +60,7 @@ def instrument(
         msg = f"{app!r} is instrumented already. Call tenure.otel.instrument() once."
         raise ConfigError(msg)
     _instrumented.add(app)
+    warn_if_open(app)
     release = version("tenure")
     tracer = get_tracer("tenure", release, tracer_provider)
     meter = get_meter("tenure", release, meter_provider)

@@ -8,6 +8,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from tenure.app import Tenure
 from tenure.errors import ConfigError
+from tenure.metrics.lateness import warn_if_open
 from tenure.metrics.recorder import LockLabel, Recorder
 from tenure.metrics.snapshot import StoreSnapshot, snapshot_of
 from tenure.prometheus.families import families_of
@@ -69,6 +70,7 @@ def instrument(
             "before metrics_app()."
         )
         raise ConfigError(msg)
+    warn_if_open(app)
     registry = registry or REGISTRY
     families = families_of(registry)
     metrics = _instrumented[app] = Metrics(snapshot_of(app), registry)
