@@ -80,11 +80,11 @@ class Instruments:
         def write(metric: Metric, value: float, labels: tuple[str, ...]) -> None:
             if metric.kind == "gauge":
                 value = self._lowest.with_value(owner, value)
-            self._write(metric, value, labels)
+            self.write(metric, value, labels)
 
         return write
 
-    def _write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
+    def write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
         attributes = dict(zip(self._attributes[metric], labels, strict=True))
         if metric.kind == "counter":
             self._counters[metric].add(value, attributes)

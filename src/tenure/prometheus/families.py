@@ -37,11 +37,11 @@ class Families:
         def write(metric: Metric, value: float, labels: tuple[str, ...]) -> None:
             if metric.kind == "gauge":
                 value = self._up.with_value(owner, value)
-            self._write(metric, value, labels)
+            self.write(metric, value, labels)
 
         return write
 
-    def _write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
+    def write(self, metric: Metric, value: float, labels: tuple[str, ...]) -> None:
         family = self._made[metric]
         if labels:
             family = family.labels(*labels)
