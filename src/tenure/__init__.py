@@ -43,6 +43,7 @@ from tenure.locks.lock import Lock, Outcome, Semaphore
 
 if TYPE_CHECKING:
     from tenure.core.health import Health, HealthCheck
+    from tenure.core.why import Why
     from tenure.jobs import Attempt, Job, JobRequest, Outgoing, OutgoingBatch, Task, Unique
     from tenure.runtime.attempts.job_context import JobContext, current_job
     from tenure.runtime.attempts.reports import Reject, Retry
@@ -104,12 +105,14 @@ __all__ = [
     "Unique",
     "UniqueBusy",
     "UniqueMismatch",
+    "Why",
     "WouldDeadlock",
     "current_job",
 ]
 
 _LATER: Final = {
     **dict.fromkeys(("Health", "HealthCheck"), "tenure.core.health"),
+    "Why": "tenure.core.why",
     **dict.fromkeys(
         ("Attempt", "Job", "JobRequest", "Outgoing", "OutgoingBatch", "Task", "Unique"),
         "tenure.jobs",

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tenure.core.health import Health
     from tenure.core.jobs.records import QueueCounts
     from tenure.core.jobs.replicas import Recovered, ReplicaRecord
+    from tenure.core.why import Why
     from tenure.jobs import (
         AroundEnqueue,
         AsyncTask,
@@ -302,6 +303,12 @@ class Tenure:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         return await self._locks.find(prefix, limit)
 
+    async def why_lock(self, name: str) -> Why:
+        """Return why a lock or semaphore can be had or not: one sentence and the next step."""
+        from tenure.app.why import explain_lock  # noqa: PLC0415 - see the head of this module
+
+        return await explain_lock(self._engine, name)
+
     # Tasks and jobs.
 
     # The first that fits counts: what is awaitable is also some plain R.
@@ -473,6 +480,15 @@ class Tenure:
     async def resume_queue(self, queue: str) -> None:
         """End the pause of a queue."""
         await self._jobs.resume_queue(queue)
+
+    async def why_queue(self, queue: str) -> Why:
+        """Return why the jobs of a queue run or wait: one sentence and the next step.
+
+        Jobs and timers explain themselves: `await job.why()`, `await app.timer_handle(n).why()`.
+        """
+        from tenure.app.why import explain_queues  # noqa: PLC0415 - as above
+
+        return (await explain_queues(self._engine, [queue]))[queue]
 
     # Timers and schedules.
 

@@ -38,12 +38,15 @@ __all__ = ["Engine", "Services"]
 class Services:
     """What is there while an app is open, all on one event loop."""
 
-    def __init__(self, store: Store, events: Events, registry: Registry) -> None:
+    def __init__(
+        self, store: Store, events: Events, registry: Registry, settings: Settings
+    ) -> None:
         self.store = store
         self.host = Host(store)
         self.holds = Holds(store, self.host, events)
         self._registry = registry
         self._events = events
+        self._settings = settings
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -52,7 +55,13 @@ class Services:
 
         registry = self._registry
         hooks = EnqueueHooks(registry.enqueue_hooks, registry.around_enqueue)
-        return Jobs(self.store, registry.handlers, hooks=hooks, events=self._events)
+        return Jobs(
+            self.store,
+            registry.handlers,
+            hooks=hooks,
+            events=self._events,
+            isolate_after=self._settings.isolate_after,
+        )
 
 
 class Engine:
@@ -139,7 +148,7 @@ class Engine:
         store = self.store
         if self.events.has_subscribers:
             store = with_reports(store, self.events)
-        services = Services(store, self.events, self.registry)
+        services = Services(store, self.events, self.registry, self.settings)
         try:
             with suppress(StoreUnavailable):  # it has just answered; workers ask again
                 await services.host.data.confirm(store, self.events)

@@ -33,6 +33,7 @@ from tenure.core.health import Health
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import Recovered, ReplicaRecord
 from tenure.core.leases import Lease, Traits
+from tenure.core.why import Why
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
 from tenure.jobs import AroundEnqueue, JobRequest, Jobs, OnEnqueue
 from tenure.locks.lock import Outcome
@@ -197,6 +198,10 @@ class Tenure:
         """Return who holds and who waits for locks whose name starts with `prefix`."""
         return self._portal().call(self._app.locks(prefix, limit=limit))
 
+    def why_lock(self, name: str) -> Why:
+        """Return why a lock or semaphore can be had or not: one sentence and the next step."""
+        return self._portal().call(self._app.why_lock(name))
+
     def enqueue(self, request: JobRequest[T], *, within: object = None) -> Job[T]:
         """Store the job that `task.request(...)` describes; see `tenure.Task.enqueue`.
 
@@ -297,6 +302,10 @@ class Tenure:
     def resume_queue(self, queue: str) -> None:
         """End the pause of a queue."""
         self._portal().call(self._app.resume_queue(queue))
+
+    def why_queue(self, queue: str) -> Why:
+        """Return why the jobs of a queue run or wait: one sentence and the next step."""
+        return self._portal().call(self._app.why_queue(queue))
 
     def recover(self) -> list[Recovered]:
         """Take jobs from replicas that have expired, now. Workers do it by themselves."""

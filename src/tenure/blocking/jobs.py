@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import tenure
 from tenure.blocking.portal import Portal
 from tenure.core.durations import Duration
+from tenure.core.why import Why
 from tenure.jobs import JobSnapshot
 
 __all__ = ["Job", "JobPage"]
@@ -35,6 +36,10 @@ class Job(JobSnapshot, Generic[T]):
         """Wait until it has finished, however; return itself. Raises TimeoutError."""
         self._call(self._job.wait(timeout))
         return self
+
+    def why(self) -> Why:
+        """Look again, and return why it waits, runs or has ended; see `tenure.Job.why`."""
+        return self._call(self._job.why())
 
     def result(self, timeout: Duration | None = None) -> T:
         """Return what the task returned, waiting for it; see `tenure.Job.result`."""

@@ -9,6 +9,7 @@ import tenure
 from tenure.blocking.jobs import Job
 from tenure.blocking.portal import Portal
 from tenure.core.durations import Until
+from tenure.core.why import Why
 
 __all__ = ["TimerHandle"]
 
@@ -27,6 +28,10 @@ class TimerHandle:
     def info(self) -> tenure.TimerInfo:
         """Return its state."""
         return self._portal.call(self._handle.info())
+
+    def why(self) -> Why:
+        """Return why it ticks or does not: one sentence and the next step."""
+        return self._portal.call(self._handle.why())
 
     def pause(self, *, until: Until = None, reason: str = "") -> None:
         """Skip its ticks until an instant, for so long, or until `resume`. Runs go on."""

@@ -27,9 +27,10 @@ from tenure.core.leases import check_namespace
 from tenure.core.sizes import size
 from tenure.errors import ConfigError
 
-__all__ = ["URL_DEFAULT", "Settings", "WorkSettings", "usable_cores"]
+__all__ = ["ISOLATE_AFTER", "URL_DEFAULT", "Settings", "WorkSettings", "usable_cores"]
 
 URL_DEFAULT: Final = "sqlite:///tenure.db"
+ISOLATE_AFTER: Final = 2
 
 _KIB = 1024
 # More digits than any setting has, and less than Python's limit for int().
@@ -79,7 +80,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return cls(
             replica_ttl=source.duration("replica_ttl", 10, minimum=TTL_MIN),
             loss_budget=source.number("loss_budget", 3, minimum=0, maximum=1000),
-            isolate_after=source.number("isolate_after", 2, minimum=1, maximum=1000),
+            isolate_after=source.number("isolate_after", ISOLATE_AFTER, minimum=1, maximum=1000),
             retention=source.retention("retention"),
             payload_limit=source.number("payload_limit", 256 * _KIB, minimum=_KIB),
             result_limit=source.number("result_limit", 1024 * _KIB, minimum=_KIB),

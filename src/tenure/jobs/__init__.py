@@ -13,6 +13,7 @@ from tenure.jobs.functions import check_declarable, is_declared_again, make_hand
 from tenure.jobs.job import Attempt, Job, JobPage, JobRequest, JobSnapshot, report_of
 from tenure.jobs.options import Options, Unique
 from tenure.jobs.service import Jobs
+from tenure.jobs.surroundings import read_surroundings
 from tenure.jobs.task import AsyncTask, PlainTask, StoredTask, Task, TaskDecorator, make_task
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "is_declared_again",
     "make_handler",
     "make_task",
+    "read_surroundings",
     "report_of",
 ]

@@ -7,21 +7,22 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from tenure.core.durations import Duration, seconds
+from tenure.core.jobs.error_report import ErrorReport, read_report
 from tenure.core.jobs.history import AttemptOutcome
 from tenure.core.jobs.records import JobDraft, JobRecord
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.jobs.view import JobView, as_datetime
+from tenure.core.why import Why
 from tenure.errors import (
     JobCancelled,
     JobFailed,
     JobNotFound,
+    JobUnreadable,
 )
-from tenure.runtime.attempts.reports import ErrorReport
 
 if TYPE_CHECKING:
     from tenure.jobs.service import Jobs
@@ -154,12 +155,7 @@ class JobSnapshot(JobView):
 
 def report_of(record: JobRecord) -> ErrorReport | None:
     """Return what is kept about the last failure of a job."""
-    if record.error is None:
-        return None
-    try:
-        return msgspec.json.decode(record.error, type=ErrorReport)
-    except (ValueError, RecursionError):
-        return ErrorReport("unknown", "what is stored about this error cannot be read")
+    return read_report(record.error)
 
 
 class Job(JobSnapshot, Generic[T]):
@@ -181,6 +177,17 @@ class Job(JobSnapshot, Generic[T]):
         limit = None if timeout is None else seconds(timeout, "timeout")
         self._record = await self._jobs.finished(self.id, limit)
         return self
+
+    async def why(self) -> Why:
+        """Look again, and return why it waits, runs or has ended: one sentence and the next step.
+
+        Needs a handful of calls to the store. Raises JobNotFound if it was pruned.
+        """
+        try:
+            await self.refresh()
+        except JobUnreadable:
+            return await self._jobs.why_unreadable(self.id)
+        return await self._jobs.why(self._record)
 
     async def result(self, timeout: Duration | None = None) -> T:
         """Return what the task returned, waiting for it.

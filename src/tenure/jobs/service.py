@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.core.durations import duration, micros
+from tenure.core.durations import micros
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.jobs.records import (
     Cancelled,
@@ -30,12 +30,12 @@ from tenure.core.jobs.records import (
 )
 from tenure.core.jobs.results import read_stored
 from tenure.core.jobs.retention import kept_with_key
-from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.jobs.states import FINISHED
-from tenure.core.jobs.view import waits_for_its_task
 from tenure.core.leases import storable
 from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.core.settings import ISOLATE_AFTER
 from tenure.core.values.json import decode_plain
+from tenure.core.why import Surroundings, Why, why_job, why_stranded
 from tenure.errors import (
     ConfigError,
     JobNotFound,
@@ -49,7 +49,8 @@ from tenure.errors import (
 from tenure.jobs.changes import JobChanges
 from tenure.jobs.enqueue_hooks import EnqueueHooks, OutgoingInThread
 from tenure.jobs.inserter import Inserter, Refusal, in_slices
-from tenure.jobs.job import Job, JobPage, JobRequest, report_of
+from tenure.jobs.job import Job, JobPage, JobRequest
+from tenure.jobs.surroundings import read_surroundings
 from tenure.observe.events import Events
 from tenure.observe.jobs import JobEnqueued
 from tenure.runtime.attempts.handler import Handler
@@ -83,8 +84,10 @@ class Jobs:
         hooks: EnqueueHooks | None = None,
         *,
         events: Events | None = None,
+        isolate_after: int = ISOLATE_AFTER,
     ) -> None:
         """`insert` stores jobs instead of the store's own connection."""
+        self._isolate_after = isolate_after
         self._hooks = hooks or EnqueueHooks()
         self._events = events or Events()
         self._store = store
@@ -292,8 +295,8 @@ class Jobs:
         async with _lent_slot(id_), self.changes(id_) as changes:
             record = await changes.until(lambda record: record.state in FINISHED, deadline)
             if record.state not in FINISHED:
-                standing = _standing(record, await self._now())
-                msg = f"job {id_} has not finished within {timeout:g} s; {standing}."
+                why = await self._why_unfinished(record)
+                msg = f"job {id_} has not finished within {timeout:g} s. {why}"
                 raise TimeoutError(msg)
             return record
 
@@ -303,12 +306,40 @@ class Jobs:
         async with self._store.watch(("job", id_)) as watch:
             yield JobChanges(partial(self.record, id_), watch, self._clock)
 
-    async def _now(self) -> int:
-        """Return the store's time, or the local one if the store has gone."""
+    async def why(self, record: JobRecord) -> Why:
+        """Return why a job is as it is, by its record of now."""
+        why = why_job(record, await self.surroundings(record))
+        if why.code != "orphan":
+            return why
+        # It may have ended since, and its worker left, before the replicas were read.
+        record = await self.record(record.id)
+        return why_job(record, await self.surroundings(record))
+
+    async def why_unreadable(self, id_: str) -> Why:
+        """Return why a job does not run whose record was set aside. Raises JobUnreadable else."""
+        page = await self._store.jobs.find(state="stranded", limit=_LOOK)
+        for stranded in page.stranded:
+            if stranded.id == id_:
+                return why_stranded(stranded)
+        raise JobUnreadable(id_)
+
+    async def surroundings(self, *records: JobRecord) -> Surroundings:
+        """Read what explains these jobs: once for all of them, and no more than they need."""
+        states = {record.state for record in records}
+        return await read_surroundings(
+            self._store,
+            self._handlers,
+            isolate_after=self._isolate_after,
+            needs_queues="waiting" in states,
+            needs_replicas=not states <= FINISHED,
+        )
+
+    async def _why_unfinished(self, record: JobRecord) -> str:
+        """Return what keeps a job from finishing, as well as the store tells."""
         try:
-            return (await self._store.ping()).now
+            return why_job(record, await self.surroundings(record)).text
         except StoreError:
-            return self._clock.wall()
+            return f"It is {record.state}."
 
     async def page(self, **filters: Any) -> JobPage:
         """Return jobs that pass the filters of `Store.find`."""
@@ -387,22 +418,6 @@ async def _find_without_timers(
         if cursor is None or len(jobs) >= limit:
             break
     return Page(jobs[:limit], cursor)
-
-
-def _standing(record: JobRecord, now: int) -> str:
-    """Return what keeps a job from finishing, as far as its record shows."""
-    ahead = 0.0 if record.is_due(now) else (record.due - now) / 1e6
-    if waits_for_its_task(record):
-        return f"it waits for a worker that knows its task {record.task!r}: the last one did not"
-    if record.state == "waiting" and (report := report_of(record)) is not None:
-        times = "once" if record.failures == 1 else f"{record.failures} times"
-        again = f"is tried again in {duration(ahead)}" if ahead > 0 else "waits to be tried again"
-        return f"it has failed {times}, with {report.line}, and {again}"
-    if record.state == "waiting" and ahead > 0:
-        return f"it is not due yet: it may start in {duration(ahead)}"
-    if record.state == "waiting" and not runs_of(record):
-        return "it is waiting, and no worker has started it yet"
-    return f"it is {record.state}"
 
 
 def _lent_slot(awaited: str) -> AbstractAsyncContextManager[None]:

@@ -10,6 +10,7 @@ from tenure.timers.declaration import (
     run_options,
     timer_name,
 )
+from tenure.timers.facts import read_facts
 from tenure.timers.info import TickRecord, TimerInfo, TimerPause
 from tenure.timers.timer import TimerHandle, Timers
 
@@ -25,6 +26,7 @@ __all__ = [
     "check_untasked",
     "make_plan",
     "make_timer_handlers",
+    "read_facts",
     "run_options",
     "timer_name",
 ]

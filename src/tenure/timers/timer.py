@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.core.durations import Until, instant, micros
+from tenure.core.durations import Until, instant
 from tenure.core.jobs.options import read_options, write_options
-from tenure.core.jobs.records import BATCH_MAX
 from tenure.core.jobs.view import as_datetime
 from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name, storable
@@ -23,15 +22,17 @@ from tenure.core.schedules.documents import (
     decision_in,
     read_definition,
 )
-from tenure.core.schedules.pauses import seconds_ahead, silent_for
+from tenure.core.schedules.pauses import current_freeze, silent_for
 from tenure.core.schedules.records import DECISIONS_MAX
-from tenure.core.schedules.steps import bounds, next_due, preview, run_of
+from tenure.core.schedules.steps import bounds, coming_tick, later, preview, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
+from tenure.core.why import Why, why_timer
 from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
-from tenure.jobs import Job, Jobs
+from tenure.jobs import Job, Jobs, read_surroundings
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.stored_schedules import StoredSchedules, read_schedules
 from tenure.stores.contract import Store
+from tenure.timers.facts import read_facts, read_runs
 from tenure.timers.info import TickOutcome, TickRecord, TimerInfo, TimerPause
 
 __all__ = ["TimerHandle", "Timers"]
@@ -108,7 +109,7 @@ class TimerHandle:
         if definition.rests:
             [info] = await _described(self._timers, stored)
             return [] if info.next is None else [info.next]
-        ticks = preview(definition, _later(schedule, definition, stored.now), number)
+        ticks = preview(definition, later(schedule, definition, stored.now), number)
         return [as_datetime(due) for _, due in ticks]
 
     async def history(self, number: int = 20) -> list[TickRecord]:
@@ -120,6 +121,19 @@ class TimerHandle:
         decisions = await self._decisions(number)
         runs = await _runs_of(self._timers, decisions)
         return [_tick_record(decision, runs.get(decision.job)) for decision in decisions]
+
+    async def why(self) -> Why:
+        """Return why it ticks or does not: one sentence and the next step.
+
+        Needs a handful of calls to the store.
+        """
+        store = self._timers.store
+        stored = await read_schedules(store, [self.name, EVERYTHING], lines=_LOOKED_AT)
+        if self.name == EVERYTHING or not any(each.name == self.name for each in stored.all):
+            raise self._not_found()
+        around = await read_surroundings(store, needs_queues=False)
+        [facts] = await read_facts(store, self._timers.plans, stored)
+        return why_timer(facts, around)
 
     async def _read(self) -> StoredSchedules:
         stored = await read_schedules(self._timers.store, [self.name])
@@ -166,14 +180,14 @@ class Timers:
 
     def __init__(self, plans: Mapping[str, Plan], reach: Callable[[], tuple[Store, Jobs]]) -> None:
         """`reach` returns the store and the jobs of the open app, or raises StoreError."""
-        self._plans = plans
+        self.plans = plans
         self._reach = reach
 
     def handle(self, name: str) -> TimerHandle:
         return TimerHandle(self, check_name(name, "timer name"))
 
     def is_declared_here(self, name: str) -> bool:
-        return name in self._plans
+        return name in self.plans
 
     async def infos(self) -> list[TimerInfo]:
         """Return the state of every timer that the store knows, by name."""
@@ -259,13 +273,11 @@ async def _runs_of(
     timers: Timers, decisions: list[Decision], others: Collection[str] = ()
 ) -> dict[str, Job[Any]]:
     """Return the runs that were decided on, as far as they are still there, by id."""
-    ids = [*dict.fromkeys(id_ for id_ in (*(line.job for line in decisions), *others) if id_)]
-    batches = [
-        await timers.store.jobs.get(ids[first : first + BATCH_MAX])
-        for first in range(0, len(ids), BATCH_MAX)
-    ]
-    records = [record for batch in batches for record in batch if record is not None]
-    return {record.id: timers.jobs.handle(record) for record in records}
+    ids = [*(line.job for line in decisions), *others]
+    return {
+        id_: timers.jobs.handle(record)
+        for id_, record in (await read_runs(timers.store, ids)).items()
+    }
 
 
 def _info(
@@ -273,13 +285,17 @@ def _info(
 ) -> TimerInfo:
     record, standing = schedule.record, schedule.standing
     definition = read_definition(schedule.charter)
+    last = runs.get(record.last_job)
+    coming = None
+    if definition is not None:
+        coming = coming_tick(schedule, definition, now, None if last is None else last.record)
     return TimerInfo(
         name=schedule.name,
         kind="unknown" if definition is None else definition.kind,
         rule="" if definition is None else _words(definition),
         tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
         task="" if definition is None else definition.run.task,
-        next=_next(schedule, definition, now, runs),
+        next=None if coming is None else as_datetime(coming),
         previous=as_datetime(schedule.last_run) if schedule.last_run else None,
         running=record.live,
         pause=_pause_of(schedule, now),
@@ -297,33 +313,9 @@ def _words(definition: Definition) -> str:
     return f"{rule.removeprefix('every ')} after each run" if definition.rests else rule
 
 
-def _next(
-    schedule: Schedule, definition: Definition | None, now: int, runs: Mapping[str, Job[Any]]
-) -> datetime | None:
-    if definition is None or schedule.standing.successor:
-        return None
-    if not definition.rests:
-        tick = next_due(definition, _later(schedule, definition, now))
-        return None if tick is None else as_datetime(tick[1])
-    last = runs.get(schedule.record.last_job)
-    if last is not None and not last.record.finished:
-        return None
-    ended = 0 if last is None else last.record.finished
-    if seconds_ahead(ended, now):
-        ended = 0  # the store's clock was wrong then
-    due = max(schedule.standing.cursor, ended) + micros(definition.rest)
-    return as_datetime(max(due, now))
-
-
-def _later(schedule: Schedule, definition: Definition, now: int) -> int:
-    """Return the instant after which the next tick comes."""
-    # The ticks of each replica leave the cursor where it was when the timer was declared.
-    return max(schedule.standing.cursor, now) if definition.each == "cluster" else now
-
-
 def _pause_of(schedule: Schedule, now: int) -> TimerPause | None:
-    freeze = schedule.standing.freeze
-    if freeze is None or (freeze.until is not None and freeze.until <= now):
+    freeze = current_freeze(schedule, now)
+    if freeze is None:
         return None
     until = None if freeze.until is None else as_datetime(freeze.until)
     return TimerPause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)

@@ -27,6 +27,7 @@ from tenure.errors import StoreError
 __all__ = [
     "AHEAD_AFTER",
     "Change",
+    "current_freeze",
     "forget",
     "freeze",
     "reset",
@@ -67,6 +68,13 @@ def thaw(change: Change) -> Commit | None:
     if now is None or (now.until is not None and now.until <= change.now):
         return None
     return _write(change, replace(standing, freeze=replace(now, until=change.now)))
+
+
+def current_freeze(schedule: Schedule, now: int) -> Freeze | None:
+    """Return the freeze of a schedule, unless it has ended."""
+    freeze = schedule.standing.freeze
+    has_ended = freeze is not None and freeze.until is not None and freeze.until <= now
+    return None if has_ended else freeze
 
 
 def seconds_ahead(instant: int, now: int) -> float:

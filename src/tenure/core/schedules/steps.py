@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from tenure.core.calendar.blackouts import Blackout, clear_at
 from tenure.core.durations import micros
-from tenure.core.jobs.records import NewJob
+from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.schedules.definition import Definition, Overlap, Plan, TickArguments
-from tenure.core.schedules.documents import Decision
+from tenure.core.schedules.documents import Decision, Schedule
+from tenure.core.schedules.pauses import seconds_ahead
 from tenure.core.schedules.ticks import Bound, Full
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "TICKS_COUNTED",
     "Step",
     "bounds",
+    "coming_tick",
+    "later",
     "left_of",
     "next_due",
     "next_step",
@@ -232,6 +235,33 @@ def next_due(definition: Definition, after: int) -> tuple[int, int] | None:
         # Jump over the blackout instead of walking through it tick by tick.
         tick = definition.rule.next_after(max(tick, clear_at(skipping, tick) - 1))
     return None
+
+
+def coming_tick(
+    schedule: Schedule, definition: Definition, now: int, last: JobRecord | None
+) -> int | None:
+    """Return when the next tick is due, if nothing is in the way.
+
+    None: there is none, or it counts from the end of a run that is not over. `last` is the last
+    run, if the store still has it.
+    """
+    if schedule.standing.successor:
+        return None
+    if not definition.rests:
+        tick = next_due(definition, later(schedule, definition, now))
+        return None if tick is None else tick[1]
+    if last is not None and not last.finished:
+        return None
+    ended = 0 if last is None else last.finished
+    if seconds_ahead(ended, now):
+        ended = 0  # the store's clock was wrong then
+    return max(now, max(schedule.standing.cursor, ended) + micros(definition.rest))
+
+
+def later(schedule: Schedule, definition: Definition, now: int) -> int:
+    """Return the instant after which the next tick comes."""
+    # The ticks of each replica leave the cursor where it was when the timer was declared.
+    return max(schedule.standing.cursor, now) if definition.each == "cluster" else now
 
 
 def preview(definition: Definition, after: int, number: int) -> list[tuple[int, int]]:

@@ -10,12 +10,10 @@ import traceback
 from types import TracebackType
 from typing import Any
 
-from msgspec import Struct
-
 from tenure.core.durations import Duration, seconds
+from tenure.core.jobs.error_report import ErrorReport
 from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import storable
-from tenure.core.safe_text import safe
 from tenure.errors import ArgumentsError, ProcessDied
 
 __all__ = [
@@ -35,7 +33,6 @@ __all__ = [
 
 _TRACE_MAX = 8000
 _MESSAGE_MAX = 4000
-_ERROR_MAX = 300
 # Frames of these packages come before the handler's, and do not help to find its error.
 _OWN_PACKAGES = ("tenure.runtime.attempts.", "tenure.timers.")
 
@@ -68,19 +65,6 @@ class TimedOut(Exception):
 
 class Unreadable(ArgumentsError):
     """The stored arguments of a job do not fit the task. The handler was not called."""
-
-
-class ErrorReport(Struct, frozen=True):
-    """What a job stores of an error."""
-
-    type: str
-    message: str
-    trace: str = ""
-
-    @property
-    def line(self) -> str:
-        """The error in one line, with control characters escaped: it cannot forge a log record."""
-        return safe(f"{self.type}: {self.message}"[:_ERROR_MAX])[:_ERROR_MAX]
 
 
 class RaisedInChild(Exception):

@@ -1,0 +1,58 @@
+"""Reads what explains timers: see `core.why`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tenure.core.jobs.records import BATCH_MAX, JobRecord
+from tenure.core.schedules.definition import Plan
+from tenure.core.schedules.documents import EVERYTHING, Decision, Schedule, decision_in
+from tenure.core.why import TimerFacts
+from tenure.runtime.timers.stored_schedules import StoredSchedules
+from tenure.stores.contract import Store
+
+__all__ = ["read_facts", "read_runs"]
+
+
+async def read_facts(
+    store: Store, plans: Mapping[str, Plan], stored: StoredSchedules
+) -> list[TimerFacts]:
+    """Return what explains these timers, with their last runs: one call for every 200 runs.
+
+    `plans` are the timers that this process declares. `stored` includes the record EVERYTHING if
+    there is one. Its schedules have up to as many lines as runs are to be found.
+    """
+    schedules = [schedule for schedule in stored.all if schedule.name != EVERYTHING]
+    everything = next((each for each in stored.all if each.name == EVERYTHING), None)
+    decisions = {schedule.name: _decisions(schedule) for schedule in schedules}
+    ids = [decision.job for each in decisions.values() for decision in each]
+    runs = await read_runs(store, [*ids, *(schedule.record.last_job for schedule in schedules)])
+    return [
+        TimerFacts(
+            schedule=schedule,
+            everything=everything,
+            latest=next(iter(decisions[schedule.name]), None),
+            runs=[run for run in runs.values() if run.schedule == schedule.name],
+            own_digest=_own_digest(plans.get(schedule.name)),
+        )
+        for schedule in schedules
+    ]
+
+
+async def read_runs(store: Store, ids: Iterable[str]) -> dict[str, JobRecord]:
+    """Return runs as far as they are still there, by id. Empty ids are left out."""
+    wanted = [*dict.fromkeys(filter(None, ids))]
+    batches = [
+        await store.jobs.get(wanted[first : first + BATCH_MAX])
+        for first in range(0, len(wanted), BATCH_MAX)
+    ]
+    return {run.id: run for batch in batches for run in batch if run is not None}
+
+
+def _decisions(schedule: Schedule) -> list[Decision]:
+    read = (decision_in(line) for line in schedule.record.lines)
+    return [decision for decision in read if decision is not None]
+
+
+def _own_digest(plan: Plan | None) -> str:
+    return "" if plan is None else plan.definition.digest
