@@ -46,6 +46,7 @@ COMMANDS = (
     ["timers", "freeze"],
     ["timers", "unfreeze"],
     ["timers", "explain"],
+    ["why"],
     ["migrate"],
     ["doctor"],
 )

@@ -191,7 +191,7 @@ def test_a_job_that_was_set_aside_is_shown_as_such(cli: Run, place: Place, hand:
     on(place, claim_all)
     result = cli(*place.options, "jobs", "show", BAD)
     assert result.code != 0
-    assert f"job {BAD} was set aside" in result.err
+    assert f"job {BAD}. Its record cannot be read, so it was set aside" in result.err
     assert "Enqueue it again" in result.err
     _, findings = examined(cli, *place.options)
     assert BAD in findings["set aside"].detail
@@ -215,7 +215,7 @@ def test_a_job_that_cannot_be_read_is_deleted(
     if is_aside:
         on(place, claim_all)
     result = cli(*place.options, "jobs", "show", BAD)
-    assert f"'tenure jobs delete {BAD}' removes it" in result.err
+    assert f"Remove it: tenure jobs delete {BAD}\n" in result.err
     _, findings = examined(cli, *place.options)
     subject = "set aside" if is_aside else "unreadable job"
     assert "tenure jobs delete ID" in findings[subject].advice

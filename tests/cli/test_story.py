@@ -25,12 +25,12 @@ def shop(place: Place) -> Iterator[Shop]:
 
 @pytest.fixture
 def reasons(cli: Run, place: Place):
-    """Says why a job waits: in words for programs, and for people."""
+    """Says why a job waits: in a word for programs, and to people."""
 
-    def reasons(id_: str) -> tuple[list[str], str]:
-        words = cli(*place.options, "jobs", "show", id_, "--json").json["waits_for"]
-        facts = cli(*place.options, "jobs", "show", id_).out.partition("\nqueue ")[0]
-        return words, facts
+    def reasons(id_: str) -> tuple[str, str]:
+        why = cli(*place.options, "jobs", "show", id_, "--json").json["why"]
+        page = cli(*place.options, "jobs", "show", id_).out.partition("\nqueue ")[0]
+        return why["code"], page
 
     return reasons
 
@@ -38,18 +38,20 @@ def reasons(cli: Run, place: Place):
 def test_a_job_that_is_not_due(shop: Shop, reasons):
     job = shop.sync.enqueue(shop.resize.using(delay="2h").request("x"))
     shop.claim()
-    words, facts = reasons(job.id)
-    assert words == ["due time"]
-    assert re.search(r"\nwaits for +its due time, in (2h|1h 59m)$", facts)
+    word, page = reasons(job.id)
+    assert word == "due"
+    assert re.search(r"\n\nIt is due in (2h|1h 59m)\.\n$", page)
 
 
 def test_a_paused_queue_without_workers(shop: Shop, reasons):
     job = shop.sync.enqueue(shop.resize.request("x"))
     shop.sync.pause_queue("default", until="10m")
-    words, facts = reasons(job.id)
-    assert words == ["pause", "worker"]
-    assert re.search(r"paused for another (10m|9m 5\ds) \('tenure queues resume default'\)", facts)
-    assert "\nand for     a worker: none is alive" in facts
+    word, page = reasons(job.id)
+    assert word == "paused"
+    assert re.search(
+        r"\n\nIt waits: its queue 'default' is paused for another (10m|9m 5\ds)\.\n", page
+    )
+    assert "\nResume it: tenure queues resume default\n" in page
     shop.sync.pause_queue("default")
     assert "paused until it is resumed" in reasons(job.id)[1]
 
@@ -57,15 +59,18 @@ def test_a_paused_queue_without_workers(shop: Shop, reasons):
 def test_a_worker_that_is_gone_is_none(shop: Shop, reasons):
     shop.claim(ttl=0.05)
     job = shop.sync.enqueue(shop.resize.request("x"))
-    wait_until(lambda: reasons(job.id)[0] == ["worker"])
+    wait_until(lambda: reasons(job.id)[0] == "no-worker")
 
 
 def test_its_turn(shop: Shop, reasons):
     shop.claim()
     first, *_ = shop.sync.enqueue_many([shop.resize.request("x") for _ in range(3)])
-    words, facts = reasons(first.id)
-    assert words == ["turn"]
-    assert "waits for   its turn: 2 other jobs waiting in its queue, 0 running" in facts
+    word, page = reasons(first.id)
+    assert word == "turn"
+    assert (
+        "\n\nIt waits: at most 2 jobs are ahead of it in its queue 'default', and none runs."
+        in page
+    )
 
 
 def test_a_queue_that_nobody_serves(shop: Shop, reasons):
@@ -73,14 +78,14 @@ def test_a_queue_that_nobody_serves(shop: Shop, reasons):
     store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
     late = call(store.ping()).now - 60_000_000
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
-    words, facts = reasons(ID)
-    assert words == ["queue"]
-    assert "a worker that serves its queue: 1 worker is alive, but none runs a job of it" in facts
+    word, page = reasons(ID)
+    assert word == "unserved"
+    assert "It waits: 1 worker is alive, but none runs a job of its queue 'default'." in page
     # Somebody does.
     shop.claim(queues=["default"])
     call(store.jobs.insert([NewJob(id=ID[:-1] + "8", task="resize", at=late)]))
-    assert reasons(ID[:-1] + "8")[0] == ["turn"]
-    assert reasons(ID)[0] == []
+    assert reasons(ID[:-1] + "8")[0] == "turn"
+    assert reasons(ID)[0] == "running"
 
 
 NO_TIMERS = {"timers": (), "timer_slots": 20}
@@ -93,20 +98,20 @@ def test_a_worker_that_is_merely_busy(shop: Shop, reasons):
     store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
     late = call(store.ping()).now - 60_000_000
     call(store.jobs.insert([NewJob(id=ID, task="resize", at=late)]))
-    words, facts = reasons(ID)
-    assert words == ["slot"]
-    assert "a free slot: 1 of 1 slots of the worker that serves it are taken" in facts
+    word, page = reasons(ID)
+    assert word == "busy"
+    assert "the only slot of the worker that serves its queue 'default' is taken." in page
     shop.claim("web-2", queues=["mail"], slots=50, **NO_TIMERS)
-    assert reasons(ID)[0] == ["slot"]
+    assert reasons(ID)[0] == "busy"
     shop.claim("web-3", queues=["elsewhere", "default"], slots=5, **NO_TIMERS)
 
 
 def test_no_worker_says_that_it_serves_the_queue(shop: Shop, reasons):
     shop.claim(queues=["mail"], slots=10, **NO_TIMERS)
     job = shop.sync.enqueue(shop.resize.request("x"))
-    words, facts = reasons(job.id)
-    assert words == ["queue"]
-    assert "a worker that serves its queue: 1 worker is alive, but none does" in facts
+    word, page = reasons(job.id)
+    assert word == "unserved"
+    assert "It waits: the only live worker does not serve its queue 'default'." in page
 
 
 def test_a_run_waits_for_a_worker_with_its_timer(place: Place, shop: Shop, reasons):
@@ -114,17 +119,17 @@ def test_a_run_waits_for_a_worker_with_its_timer(place: Place, shop: Shop, reaso
     with clockwork_at(place) as works:
         works.register("sweep")
         run = works.sync.timer_handle("sweep").trigger()
-    words, facts = reasons(run.id)
-    assert words == ["queue"]
-    assert "a worker that runs the timer 'sweep': 1 worker is alive, but none does" in facts
+    word, page = reasons(run.id)
+    assert word == "unserved"
+    assert "It waits: the only live worker does not run its timer 'sweep'." in page
 
 
 def test_a_task_that_no_worker_knows(place: Place, shop: Shop, reasons):
     job = shop.sync.enqueue(shop.resize.request("x"))
     work_without_tasks(place, job)
-    words, facts = reasons(job.id)
-    assert "task" in words
-    assert "a worker that knows the task 'resize'; the last one did not" in facts
+    word, page = reasons(job.id)
+    assert word == "task"
+    assert "\n\nThe last worker did not know its task 'resize'" in page
 
 
 def test_where_it_runs(cli: Run, place: Place, shop: Shop):
@@ -134,12 +139,12 @@ def test_where_it_runs(cli: Run, place: Place, shop: Shop):
     assert "\nruns on     web-1 at web-1:4711\n" in out
     assert re.search(r"\ntimeout     30s per attempt, ends in (30|29|2\d)s\n", out)
     assert re.search(r"\nattempt 1 .* ago, on web-1 at web-1:4711: running for \d\.\ds\n", out)
-    assert "waits for" not in out
+    assert re.search(r"\n\nIt runs on web-1:4711 since .* UTC, for \d\.\ds\.\n\n", out)
     shop.settle(record, "handed back")
     shop.claim("web-2", ttl=0.05)
 
     def is_told_gone() -> bool:
-        return ", which has expired: a worker recovers" in show(cli, place, job.id).out
+        return "\n\nIts worker web-2:4711 expired " in show(cli, place, job.id).out
 
     wait_until(is_told_gone)
 

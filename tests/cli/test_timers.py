@@ -83,7 +83,7 @@ def test_who_is_not_declared_any_more_is_told(cli: Run, place: Place, work: Cloc
     listed = cli(*place.options, "timers", "ls").out
     assert re.search(r"^old name +every 1 h +now sweep +0 +\d", listed, re.MULTILINE)
     result = cli(*place.options, "timers", "next", "old name").out
-    assert result.endswith("It was renamed to sweep: see 'tenure timers next sweep'.\n")
+    assert result.endswith("It was renamed to 'sweep'.\nSee: tenure why --timer sweep\n")
     [old] = [
         timer
         for timer in cli(*place.options, "timers", "ls", "--json").json["timers"]
@@ -104,7 +104,7 @@ def test_a_trigger_that_nobody_takes_is_told(cli: Run, file_place: Place, file_w
         r"no worker runs it +0 +\d+d( \d+h)? ago", cli(*file_place.options, "timers", "ls").out
     )
     result = cli(*file_place.options, "timers", "next", "sweep").out
-    assert re.search(r"No worker runs it: no process has declared it for \d+d", result)
+    assert re.search(r"\nNo worker is alive, .*: no process has declared it for \d+d", result)
     result = cli(*file_place.options, "timers", "trigger", "sweep")
     assert result.code == 0
     assert "It waits: no process has declared this timer for a minute.\n" in result.err
@@ -112,8 +112,10 @@ def test_a_trigger_that_nobody_takes_is_told(cli: Run, file_place: Place, file_w
 
 def test_next_shows_when_it_ticks(cli: Run, place: Place, work: Clockwork):
     work.register("sweep")
+    work.settle(work.tick(), "succeeded")
     result = cli(*place.options, "timers", "next", "sweep", "--number", "3")
-    title, _, header, *rows = result.out.splitlines()
+    title, why, _, header, *rows = result.out.splitlines()
+    assert re.fullmatch(r"Its next tick is at .*:00:00 UTC, in [\dhms. ]+\.", why)
     assert (title, header.split()) == ("sweep  every 1 h", ["UTC", "IN"])
     assert len(rows) == 3
     assert all(re.fullmatch(r"[A-Z]\w\w \d{4}-\d\d-\d\d \d\d:00:00 +[\dhms. ]+", r) for r in rows)
@@ -121,6 +123,7 @@ def test_next_shows_when_it_ticks(cli: Run, place: Place, work: Clockwork):
     ticks = [datetime.fromisoformat(tick) for tick in document["next"]]
     assert [later - tick for tick, later in pairwise(ticks)] == [timedelta(hours=1)] * 4
     assert (document["rule"], document["pause"], document["frozen"]) == ("every 1 h", None, None)
+    assert document["why"]["code"] == "scheduled"
 
 
 @pytest.mark.parametrize(
@@ -176,15 +179,17 @@ def test_history_tells_what_became_of_each_tick(cli: Run, place: Place, work: Cl
 
 def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
     work.register("sweep")
+    work.settle(work.tick(), "succeeded")
     result = cli(*place.options, "timers", "pause", "sweep", "--reason", "migration")
     assert (result.code, result.out) == (0, "Paused sweep until it is resumed: migration.\n")
     assert re.search(r"every 1 h +paused: migration", cli(*place.options, "timers", "ls").out)
     result = cli(*place.options, "timers", "next", "sweep", "--number", "1")
-    assert "It is paused until 'tenure timers resume sweep': migration.\n" in result.out
+    assert "\nIt is paused until it is resumed (migration), so it skips its ticks.\n" in result.out
+    assert "\nResume it: tenure timers resume sweep\n" in result.out
     assert result.out.endswith("skipped\n")
     cli(*place.options, "timers", "pause", "sweep", "--reason", "It is late.")
     result = cli(*place.options, "timers", "next", "sweep")
-    assert "It is paused until 'tenure timers resume sweep': It is late.\n" in result.out
+    assert "\nIt is paused until it is resumed (It is late), so it skips" in result.out
     cli(*place.options, "timers", "pause", "sweep", "--reason", "migration")
     document = cli(*place.options, "timers", "next", "sweep", "--json").json
     assert (document["pause"]["reason"], document["pause"]["until"]) == ("migration", None)
@@ -197,12 +202,14 @@ def test_pause_and_resume(cli: Run, place: Place, work: Clockwork):
 
 def test_a_pause_may_have_an_end(cli: Run, place: Place, work: Clockwork):
     work.register("sweep")
+    work.settle(work.tick(), "succeeded")
     result = cli(*place.options, "timers", "pause", "sweep", "--until", "2h")
     moment = r"until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, for (2h|1h 59m)"
     assert re.fullmatch(rf"Paused sweep {moment}\.\n", result.out)
     assert re.search(r" paused (2h|1h 59m) ", cli(*place.options, "timers", "ls").out)
     result = cli(*place.options, "timers", "next", "sweep", "--number", "3").out
-    assert re.search(rf"It is paused {moment}\.\n", result)
+    end = moment.replace("for ", "for another ")
+    assert re.search(rf"It is paused {end}, so it skips its ticks, and its next tick that ", result)
     # Of three, one or two come before its end, as the hour has it.
     assert "skipped" in result.splitlines()[-3]
     assert not result.endswith("skipped\n")
@@ -216,7 +223,7 @@ def test_everything_can_be_frozen(cli: Run, place: Place, work: Clockwork):
     work.register("sweep")
     assert cli(*place.options, "timers", "ls").out.startswith(answer)
     result = cli(*place.options, "timers", "next", "sweep", "--number", "1").out
-    assert answer in result
+    assert "and all timers are frozen until they are unfrozen (release)." in result
     assert result.endswith("skipped\n")
     document = cli(*place.options, "timers", "ls", "--json").json
     assert (document["frozen"]["reason"], document["frozen"]["until"]) == ("release", None)

@@ -67,9 +67,9 @@ async def explain_timers(
     """
     services = engine.services()
     if stored is None:
-        wanted = None if names is None else [*names, EVERYTHING]
-        stored = await read_schedules(services.store, wanted, lines=_LINES)
-        if wanted is None:
+        to_read = None if names is None else [*names, EVERYTHING]
+        stored = await read_schedules(services.store, to_read, lines=_LINES)
+        if to_read is None:
             frozen = await read_schedules(services.store, [EVERYTHING])
             stored = StoredSchedules(stored.now, [*stored.all, *frozen.all])
     if around is None:
@@ -95,8 +95,8 @@ async def explain_lock(engine: Engine, name: str, leases: Sequence[Lease] | None
     store = engine.holds().store
     before = store.damage.reports
     # Names come in order, and no other name that starts with this one comes before it.
-    found = await store.leases.find(name, limit=_LEASES)
-    leases = [lease for lease in found if lease.key == name]
+    listed = await store.leases.find(name, limit=_LEASES)
+    leases = [lease for lease in listed if lease.key == name]
     if not leases and _is_damaged(store.damage, name, before):
         damage = next(record for record in store.damage if record.name == name)
         return why_unreadable_lock(name, f"{damage.why} (in {damage.where})")

@@ -20,6 +20,7 @@ from tenure.cli.replicas import replicas
 from tenure.cli.screen import Screen
 from tenure.cli.target import store_options
 from tenure.cli.timers.commands import timers
+from tenure.cli.why import why
 from tenure.cli.worker.command import worker
 from tenure.cli.worker.ping import ping
 
@@ -54,6 +55,7 @@ Examples:
   tenure jobs ls --state failed                 list failed jobs
   tenure locks ls                               list locks and their holders
   tenure timers ls                              list timers and their next ticks
+  tenure why mail                               explain a job, timer, queue or lock
   tenure --url redis://cache/0 doctor           check a store and its workers
   TENURE_URL=postgresql://db/app tenure migrate
 
@@ -69,6 +71,6 @@ def tenure(url: str | None, namespace: str | None) -> None:
 
 
 for command in (
-    *(worker, ping, jobs, queues, timers, replicas, recover, prune, locks, migrate, doctor),
+    *(worker, ping, jobs, queues, timers, replicas, recover, prune, locks, why, migrate, doctor),
 ):
     tenure.add_command(command)

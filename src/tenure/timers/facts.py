@@ -41,10 +41,10 @@ async def read_facts(
 
 async def read_runs(store: Store, ids: Iterable[str]) -> dict[str, JobRecord]:
     """Return runs as far as they are still there, by id. Empty ids are left out."""
-    wanted = [*dict.fromkeys(filter(None, ids))]
+    unique = [*dict.fromkeys(filter(None, ids))]
     batches = [
-        await store.jobs.get(wanted[first : first + BATCH_MAX])
-        for first in range(0, len(wanted), BATCH_MAX)
+        await store.jobs.get(unique[first : first + BATCH_MAX])
+        for first in range(0, len(unique), BATCH_MAX)
     ]
     return {run.id: run for batch in batches for run in batch if run is not None}
 

@@ -15,14 +15,12 @@ from tenure.core.leases import Finding
 from tenure.core.schedules.documents import Schedule
 from tenure.core.schedules.pauses import silent_for
 from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.core.why import LATE_AFTER, Fleet, Surroundings, why_queue
 from tenure.core.worker_info import Serving, read_serving
 from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 
 __all__ = ["job_findings"]
-
-# A due job that waits for longer than this waits for more than the next free slot.
-_LATE = 60.0
 
 
 async def job_findings(store: Store) -> list[Finding]:
@@ -31,12 +29,15 @@ async def job_findings(store: Store) -> list[Finding]:
     alive = [replica for replica in replicas if replica.expires_in > 0 and not replica.dead]
     gone = [replica for replica in replicas if replica not in alive]
     schedules, now = await _schedules(store, alive)
+    around = Surroundings(
+        now=now, fleet=Fleet.of(replicas), queues={queue.queue: queue for queue in queues}
+    )
     return [
         _workers(alive, queues, schedules),
         *_recovery(gone, alive),
         _waiting(queues),
         *[finding async for finding in _unknown_tasks(store, queues)],
-        *_late_queues(alive, queues),
+        *_late_queues(queues, around),
         *_not_ticking(schedules, alive, now),
         *_paused(queues),
     ]
@@ -112,23 +113,20 @@ async def _unknown_tasks(store: Store, queues: Sequence[QueueCounts]) -> AsyncIt
     )
 
 
-def _late_queues(
-    alive: Sequence[ReplicaRecord], queues: Sequence[QueueCounts]
-) -> Iterator[Finding]:
+def _late_queues(queues: Sequence[QueueCounts], around: Surroundings) -> Iterator[Finding]:
     """Yield the queues that have late jobs although workers are alive and it is not paused."""
-    late = [queue for queue in queues if queue.paused_for is None and (queue.oldest or 0.0) > _LATE]
-    if not late or not alive:
-        return
+    late = [queue for queue in queues if (queue.oldest or 0.0) > LATE_AFTER]
+    whys = {queue.queue: why_queue(queue.queue, around) for queue in late}
+    late = [queue for queue in late if whys[queue.queue].code not in ("paused", "no-worker")]
     yield from _late_timer_runs(late)
     late = [queue for queue in late if queue.queue != TIMERS_QUEUE]
-    idle = [queue for queue in late if not queue.running and not _is_served(queue, alive)]
+    idle = [queue for queue in late if whys[queue.queue].code == "unserved"]
     if idle:
         yield Finding(
             "warning",
             "queues",
             f"jobs are due, and none runs: {_delays(idle)}",
-            "Check that a worker serves these queues: see its log, and 'tenure worker --queues'. "
-            "'tenure jobs show' shows what a job waits for.",
+            f"{whys[idle[0].queue].next}. 'tenure why QUEUE' explains each queue.",
         )
     behind = [queue for queue in late if queue not in idle]
     if behind:
@@ -136,13 +134,8 @@ def _late_queues(
             "note",
             "behind",
             f"jobs come in faster than they are done: {_delays(behind)}",
-            "Start more workers, or let each worker run more jobs: --concurrency.",
+            f"{whys[behind[0].queue].next}. 'tenure why QUEUE' explains each queue.",
         )
-
-
-def _is_served(queue: QueueCounts, alive: Sequence[ReplicaRecord]) -> bool:
-    """Return whether a worker publishes that it serves a queue: then it runs jobs of others."""
-    return any(queue.queue in serving.queues for serving in _servings(alive))
 
 
 def _late_timer_runs(late: Sequence[QueueCounts]) -> Iterator[Finding]:

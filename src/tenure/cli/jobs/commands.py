@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 from rich.text import Text
 
 from tenure.cli.jobs.actions import cancel, delete, requeue
 from tenure.cli.jobs.selection import PAGE, filter_options, whole_ids
-from tenure.cli.jobs.story import Surroundings, shown
-from tenure.cli.jobs.stranded import advice_for_stranded
+from tenure.cli.jobs.story import shown
 from tenure.cli.jobs.table import document, full_document, listed
 from tenure.cli.jobs.tail import tail
 from tenure.cli.options import cursor as cursor_option
 from tenure.cli.target import Target, store_command, store_group
 from tenure.core.jobs.states import STATES, JobState
+from tenure.core.why import Surroundings, why_job
 from tenure.errors import JobUnreadable, StoreError
 from tenure.jobs import Job, Jobs
 from tenure.stores.contract import Store
@@ -124,7 +126,7 @@ Examples:
 @click.argument("job_id", metavar="ID")
 @store_command
 def show(target: Target, job_id: str) -> None:
-    """Show one job: attempts, error, result, and why it waits.
+    """Show one job: attempts, error, result, and why it waits or has ended.
 
     The last 8 characters of the id, or more, are enough for the newest 1,000 jobs of each state.
     """
@@ -133,26 +135,27 @@ def show(target: Target, job_id: str) -> None:
     async def look(store: Store) -> tuple[dict[str, Any], Job[Any], Surroundings]:
         [whole] = await whole_ids(store, [job_id])
         job = await _job(store, whole)
-        return target.about(store), job, await Surroundings.of(job, store)
+        return target.about(store), job, await Jobs(store, {}).surroundings(job.record)
 
     about, job, around = target.run(look)
-    waits_for = [word for word, _ in around.waits_for(job)]
-    parts = shown(job, around, folded=target.screen.is_terminal)
-    target.screen.answer({**about, **full_document(job), "waits_for": waits_for}, *parts)
+    why = why_job(job.record, around)
+    parts = shown(job, why, around, folded=target.screen.is_terminal)
+    target.screen.answer({**about, **full_document(job), "why": asdict(why)}, *parts)
 
 
 async def _job(store: Store, id_: str) -> Job[Any]:
     """Return a job. Raises StoreError with advice if it cannot be read."""
+    jobs = Jobs(store, {})
     try:
-        return await Jobs(store, {}).job(id_)
+        return await jobs.job(id_)
     except JobUnreadable:
-        page = await store.jobs.find(state="stranded", limit=PAGE)
-        for stranded in page.stranded:
-            if stranded.id == id_:
-                raise StoreError(advice_for_stranded(stranded)) from None
+        with suppress(JobUnreadable):  # a finished one is not set aside
+            why = await jobs.why_unreadable(id_)
+            msg = f"Cannot show job {id_}. {why.text} {why.next}"
+            raise StoreError(msg) from None
         [record] = [each for each in store.damage if (each.kind, each.name) == ("job", id_)]
         msg = (
-            f"Cannot read job {id_}: {record.why} (in {record.where}). 'tenure jobs delete {id_}' "
-            "removes it. Enqueue it again if it is still needed."
+            f"Cannot read job {id_}: {record.why} (in {record.where}). Enqueue it again if it is "
+            f"still needed. Remove it: tenure jobs delete {id_}"
         )
         raise StoreError(msg) from None

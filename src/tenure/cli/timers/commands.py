@@ -15,6 +15,7 @@ from tenure.cli.timers.explain import explain
 from tenure.cli.timers.pause import freeze, pause, resume, unfreeze
 from tenure.cli.timers.table import freeze_lines, history_table, listed, next_lines
 from tenure.core.jobs.view import as_datetime
+from tenure.core.why import Why
 from tenure.stores.contract import Store
 from tenure.timers import TickRecord, TimerInfo, TimerPause
 
@@ -102,12 +103,13 @@ def next_(target: Target, name: str, *, number: int) -> None:
 
     async def look(
         app: Tenure, store: Store
-    ) -> tuple[TimerInfo, list[datetime], TimerPause | None, int]:
+    ) -> tuple[TimerInfo, Why, list[datetime], TimerPause | None, int]:
         timer = app.timer_handle(name)
         ticks = await timer.preview(number)
-        return await timer.info(), ticks, await app.timers_paused(), (await store.ping()).now
+        info, why = await timer.info(), await timer.why()
+        return info, why, ticks, await app.timers_paused(), (await store.ping()).now
 
-    info, ticks, pause_of_all, now = target.run_app(look)
+    info, why, ticks, pause_of_all, now = target.run_app(look)
     document = {
         **target.about(target.store()),
         "name": name,
@@ -116,8 +118,9 @@ def next_(target: Target, name: str, *, number: int) -> None:
         "pause": plain(info.pause),
         "frozen": plain(pause_of_all),
         "next": [*map(plain, ticks)],
+        "why": plain(why),
     }
-    lines = next_lines(info, ticks, pause_of_all, as_datetime(now), narrow=_is_narrow(target))
+    lines = next_lines(info, why, ticks, pause_of_all, as_datetime(now), narrow=_is_narrow(target))
     target.screen.answer(document, *lines)
 
 

@@ -14,6 +14,7 @@ from tenure.cli.pauses import TIME, because, how_long, length
 from tenure.cli.tables import Cell, ShrinkingCell, table
 from tenure.cli.text import duration, joined, safe, took
 from tenure.core.schedules.steps import TICKS_COUNTED
+from tenure.core.why import Why
 from tenure.timers import TickRecord, TimerInfo, TimerPause
 
 __all__ = ["freeze_lines", "history_table", "listed", "next_lines", "tick_table"]
@@ -93,36 +94,19 @@ def _last(timer: TimerInfo, now: datetime) -> Cell:
 
 def next_lines(
     timer: TimerInfo,
+    why: Why,
     ticks: Sequence[datetime],
     freeze: TimerPause | None,
     now: datetime,
     *,
     narrow: bool,
 ) -> Iterator[RenderableType]:
-    """Yield when a timer ticks next, and what keeps it from ticking."""
+    """Yield why a timer ticks or does not, and its next ticks."""
     yield Text.assemble((safe(timer.name), "bold"), f"  {safe(timer.rule)}")
-    if timer.renamed_to:
-        name = safe(timer.renamed_to)
-        yield Text(f"It was renamed to {name}: see 'tenure timers next {name}'.", "yellow")
+    yield from map(Text, filter(None, (why.text, why.next)))
+    if timer.renamed_to or (timer.next is None and timer.running):
         return
-    if not timer.is_declared:
-        silence = length(now, timer.declared)
-        yield Text(f"No worker runs it: no process has declared it for {silence}.", "red")
-    if timer.ahead:
-        yield Text(
-            f"It is silent for {duration(timer.ahead)}, because its last tick is ahead of the "
-            "store's clock. Check that clock, then run "
-            f"'tenure timers reset {safe(timer.name)}' to let it tick again.",
-            "red",
-        )
     pauses = [pause for pause in (timer.pause, freeze) if pause is not None]
-    if timer.pause is not None:
-        end = how_long(timer.pause.until, now, f"until 'tenure timers resume {safe(timer.name)}'")
-        yield Text(f"It is paused {end}{because(timer.pause.reason)}.", "yellow")
-    yield from freeze_lines(freeze, now)
-    if timer.next is None and timer.running:
-        yield Text("The next tick comes after the current run ends.")
-        return
     yield Text()
     yield tick_table(ticks, now, zone=timer.tz, pauses=pauses, narrow=narrow)
 

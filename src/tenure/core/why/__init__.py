@@ -9,11 +9,12 @@ from __future__ import annotations
 from tenure.core.why.answer import Why
 from tenure.core.why.jobs import why_job, why_stranded
 from tenure.core.why.locks import why_lock, why_unreadable_lock
-from tenure.core.why.queues import why_queue
+from tenure.core.why.queues import LATE_AFTER, why_queue
 from tenure.core.why.surroundings import Fleet, Surroundings
 from tenure.core.why.timers import TimerFacts, why_timer
 
 __all__ = [
+    "LATE_AFTER",
     "Fleet",
     "Surroundings",
     "TimerFacts",

@@ -13,7 +13,7 @@ from tenure.core.jobs.view import waits_for_its_task
 from tenure.core.safe_text import safe
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.why.answer import Clause, Why, answer, because, command, counted, moment, quoted
-from tenure.core.why.queues import START_WORKER, obstacle
+from tenure.core.why.queues import START_WORKER, obstacle, running
 from tenure.core.why.surroundings import Surroundings, Worker
 
 __all__ = ["why_job", "why_stranded"]
@@ -143,8 +143,8 @@ def _turn(queue: QueueCounts, timer: str) -> Clause:
         jobs = f"{COUNT_MAX:,} or more jobs wait"
     elif ahead:
         jobs = f"at most {counted(ahead, 'job')} {'is' if ahead == 1 else 'are'} ahead of it"
-    runs = f"{queue.running:,} {'runs' if queue.running == 1 else 'run'}"
-    return Clause("turn", f"{jobs} in its queue {quoted(queue.queue)}, and {runs}")
+    where = f"in its queue {quoted(queue.queue)}"
+    return Clause("turn", f"{jobs} {where}, and {running(queue)}")
 
 
 def _last_attempt(job: JobRecord) -> str:

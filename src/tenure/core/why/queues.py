@@ -16,7 +16,7 @@ from tenure.core.why.answer import (
 )
 from tenure.core.why.surroundings import Surroundings, Worker
 
-__all__ = ["LATE_AFTER", "START_WORKER", "obstacle", "why_queue"]
+__all__ = ["LATE_AFTER", "START_WORKER", "obstacle", "running", "why_queue"]
 
 LATE_AFTER = 60.0
 """A due job that waits for more seconds waits for more than the next free slot."""
@@ -71,6 +71,13 @@ def obstacle(
     return None
 
 
+def running(queue: QueueCounts) -> str:
+    """Return how many jobs of a queue run."""
+    if not queue.running:
+        return "none runs"
+    return f"{queue.running:,} {'runs' if queue.running == 1 else 'run'}"
+
+
 def _pause(queue: QueueCounts, what: str) -> Clause:
     assert queue.paused_for is not None
     left = pause_left(queue.paused_for)
@@ -80,7 +87,7 @@ def _pause(queue: QueueCounts, what: str) -> Clause:
 
 def _contents(queue: QueueCounts) -> Clause:
     """Return what is in a queue that has unfinished jobs."""
-    runs = f"{queue.running:,} {'runs' if queue.running == 1 else 'run'}"
+    runs = running(queue)
     if not queue.waiting:
         return Clause("running", f"no job waits in it, and {runs}")
     more = f"{COUNT_MAX:,} or more jobs wait" if queue.waiting >= COUNT_MAX else ""

@@ -11,6 +11,7 @@ from tenure.core.durations import duration
 from tenure.core.jobs.error_report import read_report
 from tenure.core.jobs.records import SOON, JobRecord
 from tenure.core.jobs.states import FINISHED
+from tenure.core.safe_text import safe
 from tenure.core.schedules.definition import Definition
 from tenure.core.schedules.documents import Decision, Freeze, Schedule, read_definition
 from tenure.core.schedules.pauses import current_freeze, silent_for
@@ -29,6 +30,9 @@ _SKIPPED = {
     "paused": "it was paused",
     "late": "no worker ran it in time",
 }
+
+# No worker runs it.
+_IDLE = ("no-worker", "not-run", "undeclared")
 
 
 class TimerFacts(Struct, frozen=True, kw_only=True):
@@ -74,7 +78,8 @@ def why_timer(timer: TimerFacts, around: Surroundings) -> Why:
         text = "a newer version of Tenure has declared it, which this one cannot read"
         return answer(Clause("unreadable", text, "Use the version of its workers."))
     hurdles = [*_hurdles(timer, definition, around)]
-    coming = _coming(timer, definition, now)
+    is_idle = any(hurdle.code in _IDLE for hurdle in hurdles)
+    coming = _coming(timer, definition, now, "would be" if is_idle else "is")
     if not hurdles and schedule.record.live:
         coming.insert(0, Clause("running", f"a run of it {_where(timer, around)}"))
     if hurdles:
@@ -111,13 +116,15 @@ def _silence(timer: TimerFacts, now: int) -> Iterator[Clause]:
 def _workers(timer: TimerFacts, around: Surroundings) -> Iterator[Clause]:
     """Yield why no worker runs it, if none does."""
     fleet, name = around.fleet, timer.name
+    is_declared = timer.schedule.is_declared(around.now)
+    silence = duration(max(0.0, (around.now - timer.schedule.record.declared) / 1e6))
     if not fleet.alive:
-        yield Clause("no-worker", "no worker is alive, so it does not tick", START_WORKER)
+        since = "" if is_declared else f": no process has declared it for {silence}"
+        yield Clause("no-worker", f"no worker is alive, so it does not tick{since}", START_WORKER)
     elif fleet.leaves_out(name) and not fleet.running(name):
         step = f"Start a worker that does: {command('worker', '--timers-only')} MODULE:APP"
         yield Clause("not-run", "the workers of its app must not run timers", step)
-    elif not timer.schedule.is_declared(around.now):
-        silence = duration(max(0.0, (around.now - timer.schedule.record.declared) / 1e6))
+    elif not is_declared:
         text = f"no worker runs it: no process has declared it for {silence}"
         yield Clause("undeclared", text, "Start a worker whose app declares it.")
 
@@ -214,8 +221,8 @@ def _lateness(timer: TimerFacts, definition: Definition, now: int) -> float:
     return late if late > SOON else 0.0
 
 
-def _coming(timer: TimerFacts, definition: Definition, now: int) -> list[Clause]:
-    """Return when it ticks next."""
+def _coming(timer: TimerFacts, definition: Definition, now: int, verb: str) -> list[Clause]:
+    """Return when it ticks next, or would tick."""
     schedule = timer.schedule
     due = coming_tick(schedule, definition, now, timer.last)
     freezes = [current_freeze(each, now) for each in (schedule, timer.everything) if each]
@@ -229,7 +236,7 @@ def _coming(timer: TimerFacts, definition: Definition, now: int) -> list[Clause]
     if due is None:
         return [Clause("over", "it never ticks again")]
     which = "its next tick that runs" if ends else "its next tick"
-    text = f"{which} is at {moment(due)}, in {duration((due - now) / 1e6)}"
+    text = f"{which} {verb} at {moment(due)}, in {duration((due - now) / 1e6)}"
     return [Clause("scheduled", text)]
 
 
@@ -239,7 +246,7 @@ def _last_tick(timer: TimerFacts) -> str:
     if latest is None:
         return ""
     if latest.outcome != "ran":
-        why = _SKIPPED.get(latest.reason, latest.reason)
+        why = _SKIPPED.get(latest.reason, safe(latest.reason))
         if latest.ticks > 1:
             ticks = f"its last {latest.ticks:,} ticks, until {moment(latest.last)}, were"
         else:
