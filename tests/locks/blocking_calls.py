@@ -206,6 +206,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Tenure.with_lock, left": leave_with_lock,
     "Tenure.once": lambda bench: (bench.take("once:x"), lambda: bench.app.once("x", pytest.fail)),
     "Tenure.locks": unanswered(lambda bench: bench.app.locks),
+    "Tenure.why_lock": unanswered(lambda bench: lambda: bench.app.why_lock("x")),
     "Tenure.enqueue": unanswered(lambda bench: bench.job),
     "Tenure.enqueue_many": unanswered(
         lambda bench: lambda: bench.app.enqueue_many([bench.task.request()])
@@ -213,6 +214,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Tenure.job": unanswered(lambda bench: partial(bench.app.job, bench.job().id)),
     "Tenure.jobs": unanswered(lambda bench: bench.app.jobs),
     "Tenure.queues": unanswered(lambda bench: bench.app.queues),
+    "Tenure.why_queue": unanswered(lambda bench: lambda: bench.app.why_queue("default")),
     "Tenure.replicas": unanswered(lambda bench: bench.app.replicas),
     "Tenure.pause_queue": unanswered(lambda bench: lambda: bench.app.pause_queue("default")),
     "Tenure.resume_queue": unanswered(lambda bench: lambda: bench.app.resume_queue("default")),
@@ -228,7 +230,9 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Job.refresh": unanswered(lambda bench: bench.job().refresh),
     "Job.cancel": unanswered(lambda bench: bench.job().cancel),
     "Job.requeue": unanswered(lambda bench: bench.job().requeue),
+    "Job.why": unanswered(lambda bench: bench.job().why),
     "TimerHandle.info": unanswered(lambda bench: bench.timer().info),
+    "TimerHandle.why": unanswered(lambda bench: bench.timer().why),
     "TimerHandle.pause": unanswered(lambda bench: bench.timer().pause),
     "TimerHandle.resume": unanswered(lambda bench: bench.timer().resume),
     "TimerHandle.reset": unanswered(lambda bench: bench.timer().reset),

@@ -92,9 +92,11 @@ class Scene:
 
     # Timers.
 
-    async def register(self, name: str = "sweep", **changed: Any) -> Registered:
+    async def register(
+        self, name: str = "sweep", *, plan: str = "sweep", **changed: Any
+    ) -> Registered:
         """Make a timer of the app known, as a worker does when it begins."""
-        definition = engine_of(self.app).registry.plans[name].definition
+        definition = engine_of(self.app).registry.plans[plan].definition
         fields = {
             "digest": definition.digest,
             "definition": definition.encode(),
@@ -104,6 +106,12 @@ class Scene:
         }
         [registered] = await Scheduling(self.store).register([Registration(**fields)])
         return registered
+
+    async def tell_declared(self, name: str = "sweep") -> None:
+        """Declare it anew, as its workers do all the time."""
+        [schedule] = (await read_schedules(self.store, [name])).all
+        declared = await self.store.schedules.declare([(name, schedule.record.ruler)])
+        assert declared.lost == []
 
     async def tick(self, name: str = "sweep", to: int | None = None, **details: Any) -> JobRecord:
         """Have a tick that runs on web-1."""
@@ -155,7 +163,3 @@ class Situation(NamedTuple):
     code: str
     text: str
     next: str
-
-    @property
-    def name(self) -> str:
-        return self.stage.__name__

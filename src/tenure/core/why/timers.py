@@ -28,7 +28,7 @@ _SKIPPED = {
     "per_replica": "its replica had as many unfinished runs as it may",
     "blackout": "it was in a blackout",
     "paused": "it was paused",
-    "late": "no worker ran it in time",
+    "late": "no worker was in time",
 }
 
 # No worker runs it.
