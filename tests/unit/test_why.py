@@ -1,6 +1,8 @@
 """`core.why` on records that no store could be brought to have in a test, or only with effort."""
 
 import math
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -70,8 +72,8 @@ def test_the_retries_of_a_job_are_its_own_or_those_of_its_task():
     due = NOW + 12 * SECOND
     failed = job(failures=2, due=due, options=own)
     assert "retry 2 of 4 in 12s" in why_job(failed, around()).text
-    known = msgspec.structs.replace(around(), max_attempts={"send": 20})
-    assert "retry 2 of 19 in 12s" in why_job(job(failures=2, due=due), known).text
+    of_task = msgspec.structs.replace(around(), max_attempts={"send": 20})
+    assert "retry 2 of 19 in 12s" in why_job(job(failures=2, due=due), of_task).text
     assert "retry 2 in 12s" in why_job(job(failures=2, due=due), around()).text
     # The policy was shortened since.
     fewer = msgspec.structs.replace(around(), max_attempts={"send": 2})
@@ -209,3 +211,14 @@ def test_each_answer_is_one_sentence():
         assert why.text.endswith(".")
         assert not why.text.endswith("..")
         assert not why.text[0].islower()
+
+
+def test_every_code_is_documented():
+    root = Path(__file__).parents[2]
+    source = "".join(
+        path.read_text("utf-8") for path in (root / "src/tenure/core/why").glob("*.py")
+    )
+    codes = {*re.findall(r"Clause\(\s*\"([a-z-]+)\"", source), "held", "open", "skipped", "missed"}
+    page = (root / "docs/cli.md").read_text("utf-8")
+    section = page.partition("\n## tenure why\n")[2].partition("\n## ")[0]
+    assert sorted(codes - {*re.findall(r"`([a-z-]+)`", section)}) == []

@@ -26,7 +26,7 @@ _IMPORT = (
     "Start a worker that imports the module which declares the task: see Tenure(imports=[...])."
 )
 # With these reasons, the stored error is the one that has failed the job.
-_LAST_ERROR = ("error", "timeout", "rejected")
+_LAST_ERROR = ("error", "timeout", "rejected", "arguments")
 
 
 def why_job(job: JobRecord, around: Surroundings) -> Why:
