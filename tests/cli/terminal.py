@@ -5,10 +5,19 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
 
-def on_a_terminal(*arguments: str, answer: str = "", **environment: str) -> str:
-    """Run the command on a terminal, type what is `given` when it asks; return what appears."""
+def on_a_terminal(
+    *arguments: str,
+    answer: str = "",
+    when: tuple[str, Callable[[], object]] | None = None,
+    **environment: str,
+) -> str:
+    """Run the command on a terminal, type the answer when it asks; return what appears.
+
+    `when` is a text and what to do as soon as it appears.
+    """
     master, slave = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "tenure", *arguments],
@@ -21,6 +30,9 @@ def on_a_terminal(*arguments: str, answer: str = "", **environment: str) -> str:
         seen = b""
         while piece := _read(master):
             seen += piece
+            if when is not None and when[0].encode() in seen:
+                when[1]()
+                when = None
             if answer and b"[y/N]" in seen:
                 os.write(master, answer.encode())
                 answer = ""

@@ -24,6 +24,7 @@ COMMANDS = (
     ["jobs", "ls"],
     ["jobs", "show"],
     ["jobs", "tail"],
+    ["jobs", "watch"],
     ["jobs", "cancel"],
     ["jobs", "delete"],
     ["jobs", "requeue"],

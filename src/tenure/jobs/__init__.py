@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenure.jobs.changes import JobChanges
 from tenure.jobs.enqueue_hooks import (
     AroundEnqueue,
     EnqueueHooks,
@@ -22,6 +23,7 @@ __all__ = [
     "Attempt",
     "EnqueueHooks",
     "Job",
+    "JobChanges",
     "JobPage",
     "JobRequest",
     "JobSnapshot",

@@ -14,6 +14,7 @@ from tenure.cli.jobs.selection import PAGE, filter_options, whole_ids
 from tenure.cli.jobs.story import shown
 from tenure.cli.jobs.table import document, full_document, listed
 from tenure.cli.jobs.tail import tail
+from tenure.cli.jobs.watch import watch
 from tenure.cli.options import cursor as cursor_option
 from tenure.cli.target import Target, store_command, store_group
 from tenure.core.jobs.states import STATES, JobState
@@ -32,13 +33,14 @@ Examples:
   tenure jobs show 01890a5d-ac96-774b-bcce-b302099a8057
   tenure jobs show b302099a8057   the last 8 characters of an id, or more, are enough
   tenure jobs tail
+  tenure jobs watch b302099a8057
   tenure jobs requeue --task resize --dry-run""",
 )
 def jobs() -> None:
     """List, show, follow, cancel, requeue and delete jobs."""
 
 
-for command in (tail, cancel, requeue, delete):
+for command in (tail, watch, cancel, requeue, delete):
     jobs.add_command(command)
 
 
