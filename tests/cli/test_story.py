@@ -152,8 +152,8 @@ def test_where_it_runs(cli: Run, place: Place, shop: Shop):
 def test_no_recovery_is_promised_while_no_worker_is_alive(cli: Run, place: Place, shop: Shop):
     job = shop.sync.enqueue(shop.send.request(7))
     shop.claim(ttl=0.05)
-    wait_until(lambda: ", which has expired" in show(cli, place, job.id).out)
-    assert "but none is alive: start one\n" in show(cli, place, job.id).out
+    wait_until(lambda: " expired " in show(cli, place, job.id).out)
+    assert ", and no worker is alive to recover the job.\n" in show(cli, place, job.id).out
 
 
 def show(cli: Run, place: Place, id_: str) -> Result:
