@@ -65,9 +65,9 @@ Keep passwords out of the command line: put the URL into TENURE_URL.""",
 )
 @click.version_option(__version__, prog_name="tenure", message="%(prog)s %(version)s")
 @store_options
-def tenure(url: str | None, namespace: str | None) -> None:
+def tenure(url: str | None, namespace: str | None, app_path: str | None) -> None:
     """Run workers, and operate jobs, queues, timers and locks of a store."""
-    del url, namespace  # commands read them from the context
+    del url, namespace, app_path  # commands read them from the context
 
 
 for command in (

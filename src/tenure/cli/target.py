@@ -1,8 +1,9 @@
 """Which store a command uses, how it reaches it, and how it reports that it cannot.
 
 `store_command` makes a command of a function that takes a `Target` first. It adds --url,
---namespace and --json, and turns errors of the store into one line and exit code 2. `store_group`
-makes a group of such commands; the same options may stand before the name of the command.
+--namespace, -A and --json, and turns errors of the store into one line and exit code 2.
+`store_group` makes a group of such commands; the same options may stand before the name of the
+command.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tenure.app import Tenure
+from tenure.app import Tenure, engine_of
 from tenure.cli.groups import CommandGroup
 from tenure.cli.screen import Screen
 from tenure.core.clock import SystemClock
@@ -26,6 +27,7 @@ from tenure.core.settings import URL_DEFAULT
 from tenure.errors import StoreUnavailable, TenureError
 from tenure.stores.connect import connect
 from tenure.stores.contract import Migrate, Store
+from tenure.supervisor.app_finder import load_app
 
 __all__ = [
     "Target",
@@ -45,7 +47,14 @@ _NAMESPACE_DEFAULT = "tenure"
 
 
 def store_options(command: F) -> F:
-    """Let a command take --url and --namespace."""
+    """Let a command take --url and --namespace, or -A in place of both."""
+    command = click.option(
+        "-A",
+        "--app",
+        "app_path",
+        metavar="MODULE:APP",
+        help="The store and the namespace of this app, which is imported.",
+    )(command)
     command = click.option(
         "--namespace", help="The namespace [default: $TENURE_NAMESPACE, else tenure]."
     )(command)
@@ -69,6 +78,15 @@ class Target:
     source: str
     namespace: str
     screen: Screen
+    app: Tenure | None = None
+    """The app that -A names; its store is used, whatever `url` is."""
+
+    @classmethod
+    def of_app(cls, path: str, screen: Screen) -> Target:
+        """Take the store of the app that MODULE:APP names. Raises ConfigError."""
+        app = load_app(path)
+        store = engine_of(app).store
+        return cls(store.url, f"-A {path}", store.namespace, screen, app)
 
     @classmethod
     def chosen(cls, url: str | None, namespace: str | None, screen: Screen) -> Target:
@@ -82,6 +100,9 @@ class Target:
         )
 
     def store(self) -> Store:
+        """Return one more store object, unopened."""
+        if self.app is not None:
+            return engine_of(self.app).store.clone()
         what = self.source.removeprefix("$")
         return connect(self.url, namespace=self.namespace, clock=SystemClock(), what=what)
 
@@ -100,13 +121,18 @@ class Target:
         return asyncio.run(run())
 
     def run_app(self, work: Callable[[Tenure, Store], Awaitable[T]], **settings: Any) -> T:
-        """Run `work` with an open app without tasks, and its store."""
+        """Run `work` with an open app, and its store.
+
+        The app has the tasks and timers of the app that -A names; else it has none.
+        """
 
         async def run() -> T:
             store = self.store()
             # TENURE_REQUIRE, TENURE_SCOPE and TENURE_CONNECT are for services, not for operators.
             own: dict[str, Any] = {"require": "D", "scope": "process", "connect": "eager"}
             app = Tenure(store, namespace=self.namespace, migrate="check", **own, **settings)
+            if self.app is not None:
+                engine_of(app).registry = engine_of(self.app).registry
             async with app:
                 try:
                     return await work(app, store)
@@ -152,14 +178,22 @@ def store_command(function: Callable[..., None]) -> Callable[..., None]:
         *arguments: Any,
         url: str | None,
         namespace: str | None,
+        app_path: str | None,
         as_json: bool,
         **options: Any,
     ) -> None:
         _silence_logs()
         screen = Screen(as_json=as_json or bool(_from_parent(context, "as_json")))
         url = url or _from_parent(context, "url")
-        target = Target.chosen(url, namespace or _from_parent(context, "namespace"), screen)
+        namespace = namespace or _from_parent(context, "namespace")
+        app_path = app_path or _from_parent(context, "app_path")
+        if app_path and (url or namespace):
+            raise click.UsageError("-A names a store, so leave out --url and --namespace.")
         try:
+            if app_path:
+                target = Target.of_app(app_path, screen)
+            else:
+                target = Target.chosen(url, namespace, screen)
             function(target, *arguments, **options)
         except TenureError as error:
             screen.failure(type(error).__name__, explained(error))

@@ -227,7 +227,7 @@ def _timers(queues: Queues, *, no_timers: bool, timers_only: bool) -> bool | Lit
 def _refuse_store_options(context: click.Context, options: Sequence[str | None]) -> None:
     if any(context.find_root().params.values()) or any(options):
         raise click.UsageError(
-            "The app decides which store it uses, so this command takes no --url and no "
+            "The app decides which store it uses, so this command takes no -A, --url and "
             "--namespace. An app that is made without a URL reads TENURE_URL and TENURE_NAMESPACE."
         )
 
