@@ -55,10 +55,10 @@ def test_the_store_and_the_tasks_of_an_app(cli: Run, job: str):
     document = cli("jobs", "ls", "--app", "mailer:app", "--json").json
     assert (document["store"], document["namespace"]) == ("sqlite:///own.db", "own")
     # The app knows how often its task is tried.
-    said = cli("why", job, "-A", "mailer:app").out
-    assert "It waits for retry 1 of 4 in " in said
-    said = cli("--url", "sqlite:///own.db", "--namespace", "own", "why", job).out
-    assert "It waits for retry 1 in " in said
+    out = cli("why", job, "-A", "mailer:app").out
+    assert "It waits for retry 1 of 4 in " in out
+    out = cli("--url", "sqlite:///own.db", "--namespace", "own", "why", job).out
+    assert "It waits for retry 1 in " in out
 
 
 def test_doctor_examines_the_store_of_an_app(cli: Run, job: str):

@@ -55,7 +55,7 @@ def replica(name: str = "web-1", **changed: object) -> ReplicaRecord:
 
 def around(*replicas: ReplicaRecord, **queue: object) -> Surroundings:
     counts = QueueCounts(**{"queue": "default", "waiting": 1, "running": 0, **queue})
-    return Surroundings(now=NOW, fleet=Fleet.of(replicas), queues={counts.queue: counts})
+    return Surroundings(now=NOW, fleet=Fleet(replicas), queues={counts.queue: counts})
 
 
 def serving(slots: int = 10, timer_slots: int = 0) -> dict[str, str]:

@@ -11,6 +11,9 @@ from tenure.stores.contract import Store
 
 __all__ = ["read_surroundings"]
 
+# More than any fleet has: the worker of a job must not seem unknown because others joined earlier.
+_REPLICAS = 10_000
+
 
 async def read_surroundings(
     store: Store,
@@ -26,10 +29,10 @@ async def read_surroundings(
     finished ones need neither queues nor replicas.
     """
     queues = await store.jobs.counts() if needs_queues else []
-    replicas = await store.jobs.replicas() if needs_replicas else []
+    replicas = await store.jobs.replicas(limit=_REPLICAS) if needs_replicas else []
     return Surroundings(
         now=(await store.ping()).now,
-        fleet=Fleet.of(replicas),
+        fleet=Fleet(replicas),
         queues={queue.queue: queue for queue in queues},
         max_attempts={
             name: handler.retry.max_attempts for name, handler in (handlers or {}).items()

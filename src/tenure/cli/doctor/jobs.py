@@ -30,7 +30,7 @@ async def job_findings(store: Store) -> list[Finding]:
     gone = [replica for replica in replicas if replica not in alive]
     schedules, now = await _schedules(store, alive)
     around = Surroundings(
-        now=now, fleet=Fleet.of(replicas), queues={queue.queue: queue for queue in queues}
+        now=now, fleet=Fleet(replicas), queues={queue.queue: queue for queue in queues}
     )
     return [
         _workers(alive, queues, schedules),

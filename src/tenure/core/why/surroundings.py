@@ -5,7 +5,7 @@ It is read once, and explains any number of jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -35,28 +35,22 @@ class Worker(Struct, frozen=True):
         return process(self.record.meta, self.record.id)
 
 
-class Fleet(Struct, frozen=True):
-    """All replicas that the store knows."""
+class Fleet:
+    """All replicas that the store knows, looked up by what they serve."""
 
-    workers: Sequence[Worker] = ()
-
-    @classmethod
-    def of(cls, replicas: Iterable[ReplicaRecord]) -> Fleet:
-        """Read what these replicas serve."""
-        return cls([Worker(replica, read_serving(replica.meta)) for replica in replicas])
-
-    @property
-    def alive(self) -> list[Worker]:
-        return [worker for worker in self.workers if worker.is_alive]
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether each live worker says what it serves."""
-        return all(worker.serving is not None for worker in self.alive)
+    def __init__(self, replicas: Iterable[ReplicaRecord] = ()) -> None:
+        workers = [Worker(replica, read_serving(replica.meta)) for replica in replicas]
+        self.alive = [worker for worker in workers if worker.is_alive]
+        self.is_complete = all(worker.serving is not None for worker in self.alive)
+        """Whether each live worker says what it serves."""
+        self._by_id = {worker.record.id: worker for worker in workers}
+        # A page of jobs asks for the same few queues and timers again and again.
+        self._serving: dict[str, list[Worker]] = {}
+        self._running: dict[str, list[Worker]] = {}
 
     def worker(self, id_: str) -> Worker | None:
         """Return a replica by its id, alive or not."""
-        return next((worker for worker in self.workers if worker.record.id == id_), None)
+        return self._by_id.get(id_)
 
     def where(self, id_: str) -> str:
         """Return the host and process of a replica, or a part of its id."""
@@ -65,18 +59,24 @@ class Fleet(Struct, frozen=True):
 
     def serving(self, queue: str) -> list[Worker]:
         """Return the live workers that take jobs from a queue."""
-        return [
-            worker for worker in self.alive if worker.serving and worker.serving.may_serve(queue)
-        ]
+        if queue not in self._serving:
+            self._serving[queue] = [
+                worker
+                for worker in self.alive
+                if worker.serving and worker.serving.may_serve(queue)
+            ]
+        return self._serving[queue]
 
     def running(self, timer: str) -> list[Worker]:
         """Return the live workers that run a timer; with "" those that run any."""
-        return [
-            worker
-            for worker in self.alive
-            if worker.serving
-            and (worker.serving.may_run(timer) if timer else worker.serving.timer_slots > 0)
-        ]
+        if timer not in self._running:
+            self._running[timer] = [
+                worker
+                for worker in self.alive
+                if worker.serving
+                and (worker.serving.may_run(timer) if timer else worker.serving.timer_slots > 0)
+            ]
+        return self._running[timer]
 
     def leaves_out(self, timer: str) -> bool:
         """Return whether the app of a live worker declares a timer that this worker must not run.

@@ -81,7 +81,7 @@ def why_timer(timer: TimerFacts, around: Surroundings) -> Why:
     is_idle = any(hurdle.code in _IDLE for hurdle in hurdles)
     coming = _coming(timer, definition, now, "would be" if is_idle else "is")
     if not hurdles and schedule.record.live:
-        coming.insert(0, Clause("running", f"a run of it {_where(timer, around)}"))
+        coming.insert(0, Clause("running", f"{_runs_of_it(timer)} {_where(timer, around)}"))
     if hurdles:
         # More than two reasons make no clear sentence.
         return answer(*hurdles[:2], *coming, tail=_last_tick(timer))
@@ -161,17 +161,18 @@ def _definitions(timer: TimerFacts) -> Iterator[Clause]:
 def _runs(timer: TimerFacts, definition: Definition, around: Surroundings) -> Iterator[Clause]:
     """Yield which unfinished runs keep it from ticking, if any do."""
     live, where = timer.schedule.record.live, _where(timer, around)
+    previous = "its previous run" if live == 1 else f"its {live:,} previous runs"
     first = next(iter(timer.unfinished), None)
     step = "" if first is None else f"See its run: {command('jobs', 'show', first.id)}"
     if definition.rests and live:
         pause = f"ticks {duration(definition.rest)} after its run has ended"
         yield Clause("after-run", f"it {pause}, which {where}", step)
     elif definition.limit is not None and live >= definition.limit:
-        runs = "its only run" if definition.limit == 1 else f"its {definition.limit} runs"
+        runs = "its only run" if live == 1 else f"its {live:,} runs"
         yield Clause("limit", f"its limit is full: {runs} {where}", step)
     elif live and definition.overlap != "allow" and _overlaps(timer, definition, around.now):
         does = "waits" if definition.overlap == "queue_one" else "skips its ticks"
-        yield Clause("overlap", f"it {does}, because its previous run {where}", step)
+        yield Clause("overlap", f"it {does}, because {previous} {where}", step)
 
 
 def _overlaps(timer: TimerFacts, definition: Definition, now: int) -> bool:
@@ -182,7 +183,8 @@ def _overlaps(timer: TimerFacts, definition: Definition, now: int) -> bool:
 
 
 def _where(timer: TimerFacts, around: Surroundings) -> str:
-    """Return where its unfinished runs are, after words such as "its run"."""
+    """Return where its unfinished runs are, after words such as "its run" or "its 2 runs"."""
+    is_single = timer.schedule.record.live == 1
     running = [
         f"on {around.fleet.where(run.replica)} since {moment(run.started)}"
         for run in timer.unfinished
@@ -193,8 +195,15 @@ def _where(timer: TimerFacts, around: Surroundings) -> str:
     if others > 0 and running:
         running.append(f"{others:,} more")
     if running:
-        return f"{'is' if len(running) == 1 else 'are'} running {listed(running)}"
-    return "waits for a worker" if waiting else "has not ended"
+        return f"{'is' if is_single else 'are'} running {listed(running)}"
+    if waiting:
+        return "waits for a worker" if is_single else "wait for a worker"
+    return "has not ended" if is_single else "have not ended"
+
+
+def _runs_of_it(timer: TimerFacts) -> str:
+    live = timer.schedule.record.live
+    return "a run of it" if live == 1 else f"{live:,} runs of it"
 
 
 def _blackouts(definition: Definition, now: int) -> Iterator[Clause]:
