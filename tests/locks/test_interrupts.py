@@ -170,8 +170,8 @@ def test_an_interrupt_at_the_moment_of_success_leaves_nothing_behind(
     """The lease was won, and its hold has not reached the caller."""
     result = Call.result
 
-    def interrupted_result(won: Call[object]) -> NoReturn:
-        result(won)
+    def interrupted_result(won: Call[object], patience: float | None) -> NoReturn:
+        result(won, patience)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
