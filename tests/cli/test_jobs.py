@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tenure import JobNotFound
 from tests.cli.conftest import Place, Run
 from tests.cli.shop import NOWHERE, Shop, shop_at, work_without_tasks
+from tests.rig.wait import wait_until
 
 
 @pytest.fixture
@@ -252,13 +254,14 @@ def test_delete_says_what_came_of_each(cli: Run, place: Place, shop: Shop):
     assert result.code == 2
     assert result.out.splitlines() == [
         f"Deleted {done.id}",
-        f"Not finished, so not deleted; first use 'tenure jobs cancel': {running.id}",
-        f"Not finished, so not deleted; first use 'tenure jobs cancel': {waiting.id}",
+        f"Running, so not deleted; cancel it first, or add --cancel: {running.id}",
+        f"Deleted {waiting.id}",
     ]
-    with pytest.raises(JobNotFound):
-        done.refresh()
-    assert (running.refresh().state, waiting.refresh().state) == ("running", "waiting")
-    result = cli(*place.options, "jobs", "delete", done.id)
+    for job in (done, waiting):
+        with pytest.raises(JobNotFound):
+            job.refresh()
+    assert running.refresh().state == "running"
+    result = cli(*place.options, "jobs", "rm", done.id)
     assert (result.code, result.out) == (2, f"There is no job {done.id}\n")
 
 
@@ -268,10 +271,41 @@ def test_delete_takes_finished_jobs_that_fit(cli: Run, place: Place, shop: Shop)
     shop.settle(claimed[jobs[0].id], "succeeded", result=b"1")
     shop.settle(claimed[jobs[1].id], "cancelled")
     waiting = shop.sync.enqueue(shop.resize.request("d"))
-    result = cli(*place.options, "jobs", "delete", "--task", shop.resize.name, "--yes")
+    matching = ("jobs", "delete", "--task", shop.resize.name)
+    result = cli(*place.options, *matching, "--dry-run")
+    assert (result.code, result.out) == (
+        0,
+        "2 succeeded or failed or cancelled jobs match: 2 of resize.\n",
+    )
+    result = cli(*place.options, *matching, "--yes")
     assert (result.code, result.out) == (0, "Deleted 2 jobs.\n")
-    kept = {job.id for job in shop.sync.jobs()}
-    assert kept == {jobs[2].id, waiting.id}
+    assert {job.id for job in shop.sync.jobs()} == {jobs[2].id, waiting.id}
+    result = cli(*place.options, *matching, "--state", "waiting", "--yes")
+    assert (result.code, result.out) == (0, "Deleted 1 job.\n")
+    assert {job.id for job in shop.sync.jobs()} == {jobs[2].id}
+    result = cli(*place.options, *matching, "--state", "running", "--yes")
+    assert (result.code, result.out) == (2, "")
+    assert "--cancel" in result.err
+
+
+def test_delete_with_cancel_takes_jobs_in_all_states(cli: Run, place: Place, shop: Shop):
+    done, first, second = shop.sync.enqueue_many([shop.resize.request(name) for name in "abc"])
+    claimed = {record.id: record for record in shop.claim()}
+    shop.settle(claimed[done.id], "succeeded", result=b"1")
+    shop.sync.enqueue(shop.resize.request("d"))
+    other = shop.sync.enqueue(shop.send.request(7))
+
+    def stop() -> None:
+        for job in (first, second):
+            wait_until(lambda job=job: job.refresh().record.cancelling)
+            shop.settle(claimed[job.id], "cancelled")
+
+    with ThreadPoolExecutor() as pool:
+        stopped = pool.submit(stop)
+        result = cli(*place.options, "jobs", "rm", "--task", "resize", "--cancel", "--yes")
+        stopped.result()
+    assert (result.code, result.out) == (0, "Deleted 4 jobs.\n")
+    assert {job.id for job in shop.sync.jobs()} == {other.id}
 
 
 def test_requeue_says_what_came_of_each(cli: Run, place: Place, shop: Shop):

@@ -1,9 +1,9 @@
-"""Deleting jobs: a finished job goes with its key and its tags; other jobs stay."""
+"""Deleting jobs: a job that does not run goes with its key and its tags; a running one stays."""
 
 import pytest
 
 from tenure.core.jobs.records import BATCH_MAX, Unique
-from tenure.core.jobs.states import FINISHED, STATES, JobState
+from tenure.core.jobs.states import STATES, JobState
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import (
@@ -22,8 +22,8 @@ KEPT = Unique(key="key", digest="d", keep=60.0, with_job=True)
 EVERYTHING = {"unfinished": 10, "recent": 10, "within": 1000.0}
 
 
-@pytest.mark.parametrize("state", sorted(FINISHED))
-async def test_a_finished_job_is_gone(store: Store, state: JobState):
+@pytest.mark.parametrize("state", [state for state in STATES if state != "running"])
+async def test_a_job_that_does_not_run_is_gone(store: Store, state: JobState):
     await bring(store, state, tags=("a", "b"))
     assert await store.jobs.delete([id_of(1)]) == ["deleted"]
     assert await store.jobs.get([id_of(1)]) == [None]
@@ -34,18 +34,40 @@ async def test_a_finished_job_is_gone(store: Store, state: JobState):
     assert await store.jobs.delete([id_of(1)]) == [None]
 
 
-@pytest.mark.parametrize("state", [state for state in STATES if state not in FINISHED])
-async def test_an_unfinished_job_stays(store: Store, state: JobState):
-    before = await bring(store, state, unique=KEPT, tags=("a",))
-    assert await store.jobs.delete([id_of(1)]) == ["unfinished"]
+async def test_a_running_job_stays(store: Store):
+    before = await bring(store, "running", unique=KEPT, tags=("a",))
+    assert await store.jobs.delete([id_of(1)]) == ["running"]
     assert await store.jobs.get([id_of(1)]) == [before]
     [answer] = await store.jobs.insert([new(2, unique=KEPT)])
     assert (answer.outcome, answer.id) == ("existing", id_of(1))
     assert [job.id for job in (await store.jobs.find(tag="a")).jobs] == [id_of(1)]
 
 
-async def test_the_unique_key_of_a_deleted_job_is_free_at_once(store: Store):
-    await bring(store, "succeeded", unique=KEPT)
+@pytest.mark.parametrize("delay", [0.0, 2.0])
+async def test_a_deleted_waiting_job_never_starts(store: Store, clock: ManualClock, delay: float):
+    await insert(store, new(1, delay=delay), new(2, delay=delay))
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
+    [queue] = await store.jobs.counts()
+    assert (queue.waiting, queue.running) == (1, 0)
+    clock.shift(3)
+    await join(store, "ann")
+    assert await claim_ids(store) == [id_of(2)]
+    assert await store.jobs.cancel([id_of(1)]) == [None]
+
+
+async def test_a_job_that_waits_for_its_retry_is_deleted(store: Store, clock: ManualClock):
+    (job,) = await start(store, new(1))
+    await settle(store, job, "retry", delay=2)
+    assert await store.jobs.delete([id_of(1)]) == ["deleted"]
+    assert await store.jobs.counts() == []
+    clock.shift(3)
+    await join(store, "ann")
+    assert await claim_ids(store) == []
+
+
+@pytest.mark.parametrize("state", ["waiting", "succeeded"])
+async def test_the_unique_key_of_a_deleted_job_is_free_at_once(store: Store, state: JobState):
+    await bring(store, state, unique=KEPT)
     [answer] = await store.jobs.insert([new(2, unique=KEPT)])
     assert answer.outcome == "existing"
     assert await store.jobs.delete([id_of(1)]) == ["deleted"]
@@ -67,8 +89,8 @@ async def test_each_of_a_batch_gets_its_own_answer(store: Store):
     await settle(store, first, "succeeded")
     await settle(store, third, "retry", delay=60)
     ids = [id_of(number) for number in (3, 1, 9, 2)]
-    assert await store.jobs.delete(ids) == ["unfinished", "deleted", None, "unfinished"]
-    assert await states(store, 2, 3) == ["running", "waiting"]
+    assert await store.jobs.delete(ids) == ["deleted", "deleted", None, "running"]
+    assert await states(store, 1, 2, 3) == [None, "running", None]
     assert await settle(store, second, "succeeded") == "settled"
 
 

@@ -107,6 +107,29 @@ async def test_every_job_is_done_once_though_attempts_fail_and_replicas_leave(
     assert await unfinished(stores[0]) == 0
 
 
+async def test_a_job_is_either_claimed_or_deleted(stores: list[Store]):
+    await join(stores[0], "ann", "ben")
+    for first in range(0, 10 * SIZE.rounds, 10):
+        numbers = range(first, first + 10)
+        ids = [id_of(number) for number in numbers]
+        await insert(stores[0], *(new(number) for number in numbers))
+        outcomes, anns, bens = await asyncio.gather(
+            stores[0].jobs.delete(ids),
+            claim(stores[1], "ann", limit=5),
+            claim(stores[2], "ben", limit=5),
+        )
+        started = {job.id for job in (*anns, *bens)}
+        deleted = {id_ for id_, outcome in zip(ids, outcomes, strict=True) if outcome == "deleted"}
+        assert {*outcomes} <= {"deleted", "running"}
+        assert started.isdisjoint(deleted)
+        await claim(stores[1], "ann", limit=10)
+        jobs = await stores[0].jobs.get(ids)
+        assert [job is None for job in jobs] == [id_ in deleted for id_ in ids]
+        running = [job for job in jobs if job is not None]
+        answers = await stores[0].jobs.settle([ended(job, "succeeded") for job in running])
+        assert answers == ["settled"] * len(running)
+
+
 async def test_a_claim_and_its_repeat_at_the_same_time_are_one(stores: list[Store]):
     await join(stores[0], "ann")
     await insert_many(stores[0], 5 * SIZE.rounds)

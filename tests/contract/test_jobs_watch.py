@@ -229,6 +229,12 @@ async def test_a_requeue_wakes_the_watchers_of_the_job(here: Store, there: Store
     assert await heard(here, there, JOB, lambda: there.jobs.requeue([id_of(1)]))
 
 
+@pytest.mark.parametrize("state", ["waiting", "failed"])
+async def test_a_delete_wakes_the_watchers_of_the_job(here: Store, there: Store, state):
+    await bring(there, state, retention=100)
+    assert await heard(here, there, JOB, lambda: there.jobs.delete([id_of(1)]))
+
+
 async def test_a_replica_that_leaves_wakes_the_watchers_of_its_jobs(here: Store, there: Store):
     await start_one(there)
     assert await heard(here, there, JOB, lambda: leave(there, "ann"))

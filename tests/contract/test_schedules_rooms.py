@@ -231,6 +231,19 @@ async def test_a_room_counts_unfinished_runs_wherever_they_are(store: Store):
     assert (await send(store, plan_run(record, rooms=(Room(2),)))).outcome == "full"
 
 
+async def test_a_deleted_run_that_waited_makes_room_for_the_next(store: Store):
+    record = await create(store)
+    first, second = [await run(store, record, rooms=(Room(2),)) for _ in range(2)]
+    assert (await send(store, plan_run(record, rooms=(Room(2),)))).outcome == "full"
+    assert await store.jobs.delete([first.id]) == ["deleted"]
+    assert (await look_at(store)).live == 1
+    assert (await send(store, plan_run(record, rooms=(Room(2),)))).outcome == "done"
+    (claimed, _) = await claim(store, queues=[TIMERS_QUEUE])
+    assert claimed.id == second.id
+    assert await store.jobs.delete([second.id]) == ["running"]
+    assert (await look_at(store)).live == 2
+
+
 async def test_a_room_of_a_replica_counts_the_runs_on_it(store: Store):
     record = await create(store)
     on_ann, on_ben = Room(1, on="ann"), Room(1, on="ben")

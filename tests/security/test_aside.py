@@ -143,7 +143,7 @@ async def test_a_job_that_was_set_aside_can_be_deleted(world: World, hand: Hand,
     store = await world.store()
     await join(store, "ben")
     (other,) = await claim(store, "ben")
-    assert await store.jobs.delete([aside, other.id]) == ["deleted", "unfinished"]
+    assert await store.jobs.delete([aside, other.id]) == ["deleted", "running"]
     assert await stranded(store) == []
     assert await store.jobs.delete([aside]) == [None]
     assert await settle(store, other, "succeeded") == "settled"

@@ -457,13 +457,21 @@ class Tenure:
         """
         return await self._jobs.page(options)
 
-    async def delete_job(self, id: str) -> None:  # noqa: A002 - as above
-        """Delete a job that has finished, or whose record cannot be read; its unique key is free.
+    async def delete_job(
+        self,
+        id: str,  # noqa: A002 - as above
+        *,
+        cancel: bool = False,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Delete a job for good, with its result and tags; its unique key is free at once.
 
-        Raises JobStateError if it has not finished: cancel it and wait for its end first. Raises
-        JobNotFound.
+        A waiting job never starts. A running one raises JobStateError; with `cancel` it is
+        cancelled first, and deleted when its handler has stopped. Raises TimeoutError if that takes
+        longer than `timeout`: the job is still asked to stop, and not deleted. Raises JobNotFound.
         """
-        await self._engine.services().jobs.delete(id)
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        await self._engine.services().jobs.delete(id, cancel=cancel, timeout=limit)
 
     async def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""

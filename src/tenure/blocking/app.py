@@ -311,9 +311,15 @@ class Tenure:
         """Take jobs from replicas that have expired, now. Workers do it by themselves."""
         return self._portal().call(self._app.recover())
 
-    def delete_job(self, id: str) -> None:  # noqa: A002 - as above
-        """Delete a job that has finished or cannot be read; see `tenure.Tenure.delete_job`."""
-        self._portal().call(self._app.delete_job(id))
+    def delete_job(
+        self,
+        id: str,  # noqa: A002 - as above
+        *,
+        cancel: bool = False,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Delete a job for good; see `tenure.Tenure.delete_job`."""
+        self._portal().call(self._app.delete_job(id, cancel=cancel, timeout=timeout))
 
     def prune_jobs(self) -> int:
         """Remove finished jobs whose retention is over. Workers do it by themselves."""

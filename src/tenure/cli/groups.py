@@ -14,14 +14,24 @@ __all__ = ["CommandGroup"]
 class CommandGroup(click.Group):
     """A group that names the right command for an unknown one.
 
-    `instead` has advice for names that other tools use, such as "list".
+    `instead` has advice for names that other tools use, such as "list". `aliases` has other names of
+    commands, which work and are not listed.
     """
 
     def __init__(
-        self, *arguments: Any, instead: Mapping[str, str] | None = None, **options: Any
+        self,
+        *arguments: Any,
+        instead: Mapping[str, str] | None = None,
+        aliases: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._instead = instead or {}
+        self._aliases = aliases or {}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of this name, or with this alias."""
+        return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -203,15 +203,18 @@ def store_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def store_group(
-    *, epilog: str, instead: Mapping[str, str] | None = None
+    *,
+    epilog: str,
+    instead: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[], None]], CommandGroup]:
     """Make a group of store commands of a function without arguments.
 
-    `instead` has advice for command names that other tools use.
+    `instead` has advice for command names that other tools use, `aliases` other names of commands.
     """
 
     def decorate(function: Callable[[], None]) -> CommandGroup:
-        @click.group(cls=CommandGroup, epilog=epilog, instead=instead)
+        @click.group(cls=CommandGroup, epilog=epilog, instead=instead, aliases=aliases)
         @json_option
         @store_options
         @wraps(function)

@@ -12,6 +12,7 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Mapping,
+    Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -23,6 +24,7 @@ from tenure.core.durations import micros
 from tenure.core.ids import JobIds, is_job_id
 from tenure.core.jobs.records import (
     Cancelled,
+    Deleted,
     Inserted,
     JobRecord,
     NewJob,
@@ -47,6 +49,7 @@ from tenure.errors import (
     UniqueMismatch,
 )
 from tenure.jobs.changes import JobChanges
+from tenure.jobs.deletion import Deletion
 from tenure.jobs.enqueue_hooks import EnqueueHooks, OutgoingInThread
 from tenure.jobs.inserter import Inserter, Refusal, in_slices
 from tenure.jobs.job import Job, JobPage, JobRequest
@@ -372,15 +375,24 @@ class Jobs:
             problem = "is a run of a timer or schedule, which has its limits: trigger that instead"
             raise JobStateError(id_, problem)
 
-    async def delete(self, id_: str) -> None:
-        """Remove a job that has finished or cannot be read."""
+    async def delete(self, id_: str, *, cancel: bool, timeout: float | None = None) -> None:
+        """Remove a job that does not run, or with `cancel` once it has stopped."""
         id_ = str(id_)
-        [answer] = await self._store.jobs.delete([id_]) if is_job_id(id_) else [None]
-        if answer is None:
+        ids = [id_] if is_job_id(id_) else []
+        answers = await self.delete_many(ids, cancel=cancel, timeout=timeout)
+        if answers in ([], [None]):
             raise JobNotFound(id_)
-        if answer == "unfinished":
-            problem = "has not finished; cancel it and wait for its end before you delete it"
-            raise JobStateError(id_, problem)
+        if answers == ["running"]:
+            raise JobStateError(id_, "is running; cancel it first, or delete it with cancel=True")
+
+    async def delete_many(
+        self, ids: Sequence[str], *, cancel: bool, timeout: float | None = None
+    ) -> list[Deleted | None]:
+        """Remove at most as many jobs as one call to the store takes; see `Deletion.run`."""
+        deletion = Deletion(
+            self._store, self._events, self.finished, cancel=cancel, timeout=timeout
+        )
+        return await deletion.run(ids)
 
     def decode_result(self, record: JobRecord) -> Any:
         """Return a result by the return type of its task, or plainly if that is not known here."""

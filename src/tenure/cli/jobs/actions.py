@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.text import Text
@@ -23,9 +23,18 @@ from tenure.cli.text import count, safe
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.states import JobState
 from tenure.errors import TenureError
+from tenure.jobs import Jobs
 from tenure.stores.contract import Store
 
 __all__ = ["cancel", "delete", "requeue"]
+
+_STATES: Final[tuple[JobState, ...]] = (
+    "succeeded",
+    "failed",
+    "cancelled",
+    "waiting",
+    "running",
+)
 
 # How many tasks a question names with their numbers of jobs.
 _TASKS_SHOWN = 4
@@ -125,32 +134,41 @@ def requeue(target: Target, ids: tuple[str, ...], **filters: Any) -> None:
     epilog="""\b
 Examples:
   tenure jobs delete 01890a5d-ac96-774b-bcce-b302099a8057
-  tenure jobs delete --state cancelled --tag import --dry-run"""
+  tenure jobs delete --state cancelled --tag import --dry-run
+  tenure jobs delete --tag customer:7 --cancel      all jobs of a customer"""
 )
-@selection_options("succeeded", "failed", "cancelled", default="default: all three")
+@selection_options(*_STATES, default="default: the finished ones; with --cancel all")
+@click.option(
+    "--cancel", "cancels", is_flag=True, help="Cancel running jobs first, and wait for their end."
+)
 @store_command
-def delete(target: Target, ids: tuple[str, ...], **filters: Any) -> None:
-    """Delete finished jobs, and jobs whose records cannot be read.
+def delete(target: Target, ids: tuple[str, ...], *, cancels: bool, **filters: Any) -> None:
+    """Delete jobs for good: by id, or all jobs that match the filters.
 
-    Also deletes their results and frees their unique keys at once. You cannot undo this. Workers
-    delete finished jobs by themselves when their retention is over.
+    Also deletes their results and tags, and frees their unique keys at once. You cannot undo this.
+    Waiting jobs never start. Running jobs stay, unless you add --cancel. Workers delete finished
+    jobs by themselves when their retention is over.
     """
+    criteria = Filter(**filters)
+    if criteria.state == "running" and not cancels:
+        raise click.UsageError("Running jobs are deleted with --cancel, after they have ended.")
+
     action = _Action(
         verb="delete",
         past="deleted",
-        call=lambda store, batch: store.jobs.delete(batch),
-        states=("succeeded", "failed", "cancelled"),
+        call=lambda store, batch: Jobs(store, {}).delete_many(batch, cancel=cancels),
+        states=_STATES if cancels else _STATES[:3],
         single={
             "deleted": "Deleted",
-            "unfinished": "Not finished, so not deleted; first use 'tenure jobs cancel':",
+            "running": "Running, so not deleted; cancel it first, or add --cancel:",
         },
         plural={
             "deleted": "Deleted {}.",
-            "unfinished": "Left {} as before: requeued meanwhile.",
+            "running": "Left {} as before: started meanwhile.",
         },
-        errors=("unfinished",),
+        errors=("running",),
     )
-    _run(target, action, ids, Filter(**filters))
+    _run(target, action, ids, criteria)
 
 
 def _run(target: Target, action: _Action, ids: tuple[str, ...], criteria: Filter) -> None:

@@ -35,6 +35,7 @@ Examples:
   tenure jobs tail
   tenure jobs watch b302099a8057
   tenure jobs requeue --task resize --dry-run""",
+    aliases={"rm": "delete"},
 )
 def jobs() -> None:
     """List, show, follow, cancel, requeue and delete jobs."""

@@ -292,7 +292,7 @@ class Tagged(Struct, frozen=True):
 
 Cancelled: TypeAlias = Literal["cancelled", "requested", "finished"]
 Requeued: TypeAlias = Literal["requeued", "unfinished", "conflict", "refused"]
-Deleted: TypeAlias = Literal["deleted", "unfinished"]
+Deleted: TypeAlias = Literal["deleted", "running"]
 
 
 class Stranded(Struct, frozen=True, kw_only=True):

@@ -64,10 +64,9 @@ def moves_from(state: JobState | None) -> tuple[Move, ...]:
 def may_delete(state: JobState | None) -> bool:
     """Return whether an operator may delete a job; None: its record cannot be read.
 
-    An unfinished job must be cancelled first: its worker must learn of the end, and callers that
-    wait for its result must get an answer.
+    A running job must be cancelled first: its handler goes on until its worker learns of that.
     """
-    return state is None or state in FINISHED
+    return state != "running"
 
 
 def diagram() -> str:

@@ -17,7 +17,8 @@ every job, always:
 
 Wake-ups: ("queue", name) when a job of that queue begins to wait and is due within SOON seconds, so
 that a worker that sleeps until the next due time wakes earlier; ("job", id) after every change of
-its revision; ("replica", id) after a cancellation of one of its running jobs.
+its revision, and when `delete` has removed it; ("replica", id) after a cancellation of one of its
+running jobs.
 """
 
 from __future__ import annotations
@@ -190,10 +191,10 @@ class Jobs(Protocol):
         ...
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
-        """Remove jobs that have finished, were set aside, or cannot be read (`may_delete`).
+        """Remove jobs that do not run: waiting, finished, set aside or unreadable (`may_delete`).
 
-        Their tags go too, and their unique keys are free at once. "unfinished" and None (no such
-        job) change nothing.
+        Their tags go too, and their unique keys are free at once. A claim and a delete of one
+        waiting job exclude each other. "running" and None (no such job) change nothing.
         """
         ...
 

@@ -276,6 +276,7 @@ class JobTables:
     def forget(self, job: Job) -> None:
         """Remove a job; its unique key is free, unless another job has it by now."""
         del self.jobs[job.id]
+        self.unfinished.pop(job.id, None)
         for key in [key for key, taken in self.keys.items() if taken.id == job.id]:
             del self.keys[key]
 

@@ -323,13 +323,14 @@ class Jobs(Part):
             return [self._delete(id_) for id_ in ids]
 
     def _delete(self, id_: str) -> Deleted | None:
-        """Remove a finished job, and free its unique key."""
+        """Remove a job that does not run, and free its unique key."""
         job = self._jobs.jobs.get(id_)
         if job is None:
             return None
         if not may_delete(job.state):
-            return "unfinished"
+            return "running"
         self._jobs.forget(job)
+        self._wake(("job", id_))
         return "deleted"
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:

@@ -77,6 +77,8 @@ _SOON: Final = micros(SOON)
 # Another insert holds a key for a few milliseconds, a transaction of the user for any time. All
 # jobs of a batch wait for a held key.
 _KEY_PATIENCE_MS: Final = 100
+# How often a delete looks again at jobs that begin to run meanwhile.
+_DELETE_TRIES: Final = 10
 _CANCELLED: Final[dict[str, Cancelled | None]] = {
     "c": "cancelled",
     "r": "requested",
@@ -242,24 +244,34 @@ class Jobs(JobPart):
         return answers
 
     async def delete(self, ids: Sequence[str]) -> list[Deleted | None]:
-        distinct = list(dict.fromkeys(ids))
-        about = [("job", distinct)]
+        answers = await self._delete(list(dict.fromkeys(ids)), tries=_DELETE_TRIES)
+        # An id that is named twice is gone the second time.
+        return [
+            None if id_ in ids[:at] and answers[id_] == "deleted" else answers[id_]
+            for at, id_ in enumerate(ids)
+        ]
+
+    async def _delete(self, ids: list[str], tries: int) -> dict[str, Deleted | None]:
+        """Read jobs, decide in Python, and remove those that have not begun to run since."""
+        about = [("job", ids)]
         states: dict[str, JobState | None] = {}
-        for row in await self._read(_GET, distinct, about=about):
+        for row in await self._read(_GET, ids, about=about):
             states[row["id"]] = None
             with suppress(ValueError, TypeError, ArithmeticError, RecursionError):
                 states[row["id"]] = as_record(row).state
-        going = [id_ for id_ in distinct if may_delete(states.get(id_))]
-        # A job that is readable now and has not finished stays.
+        # Also ids without a row: `get` leaves out jobs that were set aside.
+        going = [id_ for id_ in ids if may_delete(states.get(id_))]
         damaged = [id_ for id_ in going if id_ in states and states[id_] is None]
         [[gone]] = await self._read(_DELETE, going, damaged, about=about)
-        answers: list[Deleted | None] = []
-        for id_ in ids:
-            left: Deleted | None = "unfinished" if not may_delete(states.get(id_)) else None
-            answers.append("deleted" if id_ in gone else left)
-            if id_ in gone:
-                gone.remove(id_)  # an id that is named twice is gone the second time
-        return answers
+        self._tell([("job", id_) for id_ in gone])
+        answers: dict[str, Deleted | None] = {
+            id_: "deleted" if id_ in gone else None if id_ in going else "running" for id_ in ids
+        }
+        # Claimed or requeued since, or removed by another call.
+        changed = [id_ for id_ in going if id_ in states and id_ not in gone]
+        if changed and tries > 1:
+            return answers | await self._delete(changed, tries - 1)
+        return answers | dict.fromkeys(changed, "running")
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord | None]:
         distinct = list(dict.fromkeys(ids))

@@ -140,17 +140,18 @@ class Jobs(Replicas):
     async def _delete(self, ids: Sequence[str]) -> dict[str, Deleted | None]:
         """Read jobs, decide in Python, and remove those that have not changed since the read."""
         records, fixed, _ = await self._run("get", *ids)
-        answers: dict[str, Deleted | None] = dict.fromkeys(ids, "unfinished")
-        fingerprints: dict[str, str] = {}
+        answers: dict[str, Deleted | None] = dict.fromkeys(ids, "running")
+        going: dict[str, tuple[Word, ...]] = {}
         for id_, record, rest in zip(ids, records, fixed, strict=True):
             stored = (record or b"", rest or b"")
             job = _readable(*stored)
             if may_delete(None if job is None else job.state):
-                fingerprints[id_] = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
-        if not fingerprints:
+                fingerprint = sha1(b"".join(stored), usedforsecurity=False).hexdigest()
+                going[id_] = (id_, fingerprint, int(job is not None))
+        if not going:
             return answers
-        words = (word for pair in fingerprints.items() for word in pair)
-        removed = dict(zip(fingerprints, await self._run("delete", *words), strict=True))
+        words = (word for words in going.values() for word in words)
+        removed = dict(zip(going, await self._run("delete", *words), strict=True))
         answers |= {id_: "deleted" if code == _DELETED else None for id_, code in removed.items()}
         changed = [id_ for id_, code in removed.items() if code == _CHANGED]
         return answers | await self._delete(changed) if changed else answers

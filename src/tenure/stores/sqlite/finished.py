@@ -1,4 +1,4 @@
-"""Requeues, deletes and prunes finished jobs in SQLite, and removes unreadable ones."""
+"""Requeues and prunes finished jobs in SQLite, and deletes all that do not run."""
 
 from __future__ import annotations
 
@@ -160,9 +160,10 @@ def delete(tx: Transaction, ids: Sequence[str]) -> list[Deleted | None]:
     going = {id_: number for id_, number in numbers.items() if may_delete(states.get(id_))}
     if going:
         _remove(tx, [*going.values()], _DELETED)
+        tx.ring(*(("job", id_) for id_ in going))
     answers: list[Deleted | None] = []
     for id_ in ids:
-        left: Deleted = "deleted" if id_ in going else "unfinished"
+        left: Deleted = "deleted" if id_ in going else "running"
         answers.append(left if id_ in numbers else None)
         if id_ in going:
             del numbers[id_]  # an id that is named twice is gone the second time

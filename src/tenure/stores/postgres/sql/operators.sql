@@ -190,14 +190,26 @@ BEGIN
 END
 $$;
 
--- Delete jobs that have finished or were set aside, and those of _damaged, which the caller has found to
--- be unreadable. Their tags go too, and their unique keys are free at once. Returns the ids.
+-- Delete jobs that do not run, and those of _damaged, which the caller has found to be unreadable. A claim
+-- that comes first keeps its job: the condition is checked again once the row is locked. Their tags go too,
+-- and their unique keys are free at once. Returns the ids.
 CREATE FUNCTION tenure.job_delete(_namespace text, _ids text[], _damaged text[])
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _gone text[];
     _keys text[];
 BEGIN
+    -- A job never changes its key, so these can be read before anything is locked.
+    -- index: job_pkey, job_done_pkey
+    _keys := ARRAY(
+        SELECT j.unique_key FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = ANY (_ids) AND j.unique_key IS NOT NULL
+        UNION
+        SELECT d.unique_key FROM tenure.job_done d
+        WHERE d.namespace = _namespace AND d.id = ANY (_ids) AND d.unique_key IS NOT NULL);
+    -- index: job_key_pkey
+    PERFORM FROM tenure.job_key k
+    WHERE k.namespace = _namespace AND k.key = ANY (_keys) ORDER BY k.key FOR UPDATE;
     -- index: job_done_pkey
     _gone := ARRAY(
         SELECT d.id FROM tenure.job_done d
@@ -206,7 +218,7 @@ BEGIN
     _gone := _gone || ARRAY(
         SELECT j.id FROM tenure.job j
         WHERE j.namespace = _namespace AND j.id = ANY (_ids)
-          AND (j.state = 'aside' OR j.id = ANY (_damaged))
+          AND (j.state <> 'running' OR j.id = ANY (_damaged))
         ORDER BY j.id FOR UPDATE);
     _keys := tenure.job_remove(_namespace, _gone);
     -- Not those that have gone to another job meanwhile.

@@ -1,6 +1,7 @@
 -- Delete jobs. The client has read each of them, and decided.
 --
--- ARGV: now, bells, for each: id, SHA-1 of its record and what is fixed of it, as the client has read them
+-- ARGV: now, bells, for each: id, SHA-1 of its record and what is fixed of it, as the client has read them,
+--       1 if the client could read it
 -- Returns for each 0 if there is no such job, 1 if it is gone, 2 if it was changed meanwhile.
 
 -- If the record is unreadable, its index entries can only be found by a search. Redis serves no other
@@ -54,7 +55,7 @@ local function remove_traces(id)
   remove_keys_of(id)
 end
 
-local function remove(id, record, fixed)
+local function remove(id, record, fixed, readable)
   forget_tags_of(id, fixed)
   local queue, key, schedule = traces_in(record)
   if queue and schedule ~= '' then
@@ -62,7 +63,9 @@ local function remove(id, record, fixed)
   end
   remove_key(key, id)
   local job = job_of(id)
-  if not job or job.state <= RUNS then
+  if job and job.state == WAITS and readable then
+    leave_queue(job)
+  elseif not job or job.state <= RUNS then
     remove_traces(id)
   end
   call('HDEL', STATE, id)
@@ -75,7 +78,7 @@ local function remove(id, record, fixed)
 end
 
 local answers = {}
-for at = 3, #ARGV, 2 do
+for at = 3, #ARGV, 3 do
   local id = ARGV[at]
   local record, fixed = call('HGET', STATE, id) or '', call('HGET', FIXED, id) or ''
   if redis.sha1hex(record .. fixed) ~= ARGV[at + 1] then
@@ -83,10 +86,12 @@ for at = 3, #ARGV, 2 do
   elseif record .. fixed == '' and call('HEXISTS', BROKEN, id) == 0 then
     answers[#answers + 1] = 0
   else
-    remove(id, record, fixed)
+    remove(id, record, fixed, ARGV[at + 2] == '1')
     known[id] = nil
+    changed[#changed + 1] = id
     answers[#answers + 1] = 1
   end
 end
 flush()
+ring()
 return answers
