@@ -3,10 +3,13 @@
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from tenure import JobNotFound
+from tenure.app import engine_of
+from tenure.runtime.attempts.running_job import current
 from tests.cli.conftest import Place, Run
 from tests.cli.shop import NOWHERE, Shop, shop_at, work_without_tasks
 from tests.rig.wait import wait_until
@@ -222,6 +225,21 @@ def test_what_is_not_there_is_told(cli: Run, place: Place, unknown: str):
         assert (result.code, result.out) == (2, f"There is no job {unknown}\n")
         document = cli(*place.options, "jobs", command, unknown, "--json").json
         assert document["jobs"] == [{"id": unknown, "outcome": "not found"}]
+
+
+def test_show_names_the_job_that_enqueued_it(cli: Run, place: Place, shop: Shop):
+    parent = shop.sync.enqueue(shop.resize.request("cat.png"))
+    store = engine_of(shop.sync._app).store
+    home = (store.url, store.namespace)
+    token = current.set(SimpleNamespace(id=parent.id, home=home, lend_slot=None))
+    child = shop.sync.enqueue(shop.send.using(tags=["a"]).request(7))
+    current.reset(token)
+    shown = cli(*place.options, "jobs", "show", child.id)
+    assert re.search(rf"^enqueued by +job {parent.id}$", shown.out, re.MULTILINE)
+    assert re.search(r"^tags +a$", shown.out, re.MULTILINE)
+    document = cli(*place.options, "jobs", "show", child.id, "--json").json
+    assert (document["parent"], document["tags"]) == (parent.id, ["a"])
+    assert cli(*place.options, "jobs", "show", parent.id, "--json").json["parent"] is None
 
 
 def test_cancel_says_what_came_of_each(cli: Run, place: Place, shop: Shop):

@@ -3,9 +3,14 @@
 The first calls on a connection prepare statements, load scripts and plan queries.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 from tenure import Tenure
+from tenure.app import engine_of
+from tenure.core.ids import JobIds
+from tenure.runtime.attempts.running_job import current
 from tests.cost.stage import Stage
 
 __all__ = ["SCENARIOS", "Scenario"]
@@ -38,6 +43,10 @@ async def enqueue(stage: Stage) -> None:
         await app.enqueue_many([task.request(number) for number in range(_BULK)])
     async with stage.measured("job enqueued in bulk", _BULK):
         await app.enqueue_many([task.request(number) for number in range(_BULK)])
+    with _inside_a_job(app):
+        await app.enqueue_many([task.request(number) for number in range(_BULK)])
+        async with stage.measured("job enqueued in bulk by a job", _BULK):
+            await app.enqueue_many([task.request(number) for number in range(_BULK)])
 
 
 async def work_alone(stage: Stage) -> None:
@@ -119,7 +128,7 @@ async def lock(stage: Stage) -> None:
 
 
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
-    enqueue: ("job enqueued alone", "job enqueued in bulk"),
+    enqueue: ("job enqueued alone", "job enqueued in bulk", "job enqueued in bulk by a job"),
     work_alone: ("job worked off alone",),
     work_in_batches: ("job worked off in batches",),
     wake: ("job for an idle worker",),
@@ -175,6 +184,16 @@ async def _tick(stage: Stage, *, timers: int, ticks: int, suffix: str) -> None:
     await _repeat(next_tick, _WARM)
     stage.costs.clear()
     await _repeat(next_tick, ticks)
+
+
+@contextmanager
+def _inside_a_job(app: Tenure) -> Iterator[None]:
+    """Let the block enqueue as a handler does. No worker is there, whose calls would count."""
+    store = engine_of(app).store
+    job = SimpleNamespace(id=JobIds(store.clock).make(), home=(store.url, store.namespace))
+    token = current.set(job)
+    yield
+    current.reset(token)
 
 
 def _task(app: Tenure, stage: Stage):

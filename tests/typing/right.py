@@ -152,6 +152,7 @@ async def sending(batch: OutgoingBatch) -> AsyncGenerator[None]:
 @contextmanager
 def attempting(job: JobContext) -> Generator[None]:
     assert_type(job.headers, Mapping[str, str])
+    assert_type(job.parent, str | None)
     yield
 
 

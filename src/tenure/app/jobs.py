@@ -10,6 +10,7 @@ from tenure.app.engine import Engine
 from tenure.app.options import JobFilter, TaskOptions
 from tenure.core.durations import Until, instant
 from tenure.core.ids import is_job_id
+from tenure.core.jobs.parents import parent_tag
 from tenure.core.jobs.replicas import Recovered
 from tenure.core.jobs.states import STATES
 from tenure.core.lease_policy import TTL_MAX
@@ -119,7 +120,7 @@ class JobCalls:
         names = {
             "task": options["task"],
             "queue": options["queue"],
-            "tag": options["tag"],
+            "tag": _tag(options["tag"], options["parent"]),
             "replica": options["replica"],
         }
         for what, text in names.items():
@@ -156,3 +157,15 @@ class JobCalls:
         store = self._engine.services().store
         recovery = Recovery(self._engine.work_settings, store.clock, self._engine.events)
         return await recovery.run(store, by=store.clock.token())
+
+
+def _tag(tag: str | None, parent: str | None) -> str | None:
+    """Return the tag to look for."""
+    if parent is None:
+        return tag
+    if tag is not None:
+        raise ConfigError("give either tag= or parent=, not both.")
+    if not is_job_id(parent):
+        msg = f"parent must be the id of a job, not {parent!r}."
+        raise ConfigError(msg)
+    return parent_tag(parent)

@@ -273,6 +273,7 @@ class JobFilter(TypedDict, total=False):
         task: the name of a task.
         queue: the name of a queue.
         tag: one of the job's tags.
+        parent: the id of the job whose handler has enqueued it; not together with `tag`.
         replica: the id of the replica that runs it.
         timers: whether runs of timers are listed, too; they always are if their task (`@name`) or
             queue is named.
@@ -284,6 +285,7 @@ class JobFilter(TypedDict, total=False):
     task: str | None
     queue: str | None
     tag: str | None
+    parent: str | None
     replica: str | None
     timers: bool
     limit: int
@@ -338,6 +340,7 @@ JOB_FILTER_DEFAULTS: Final[JobFilter] = {
     "task": None,
     "queue": None,
     "tag": None,
+    "parent": None,
     "replica": None,
     "timers": False,
     "limit": 50,

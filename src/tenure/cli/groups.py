@@ -14,8 +14,8 @@ __all__ = ["CommandGroup"]
 class CommandGroup(click.Group):
     """A group that names the right command for an unknown one.
 
-    `instead` has advice for names that other tools use, such as "list". `aliases` has other names of
-    commands, which work and are not listed.
+    `instead` has advice for names that other tools use, such as "list". `aliases` has other names
+    of commands, which work and are not listed.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tenure.core.durations import Duration, seconds
 from tenure.core.jobs.headers import check_headers
+from tenure.core.jobs.parents import RESERVED
 from tenure.core.jobs.records import PRIORITIES
 from tenure.core.jobs.retention import RetentionOption, checked_retention
 from tenure.core.jobs.retry_policy import Backoff, RetryOption, parse_retry
@@ -126,6 +127,9 @@ def _tags(tags: Iterable[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(check_name(tag, "tag") for tag in tags))
     if len(names) > _TAGS_MAX:
         msg = f"a job has at most {_TAGS_MAX} tags, not {len(names)}."
+        raise ConfigError(msg)
+    if reserved := next((name for name in names if name.startswith(RESERVED)), None):
+        msg = f"tag {reserved!r}: tags that begin with {RESERVED!r} are reserved."
         raise ConfigError(msg)
     return names
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from tenure.core.durations import micros
 from tenure.core.ids import JobIds, is_job_id
+from tenure.core.jobs.parents import parent_tag
 from tenure.core.jobs.records import (
     Cancelled,
     Deleted,
@@ -216,7 +217,12 @@ class Jobs:
         if not hasattr(request, "draft"):
             msg = f"enqueue takes task.request(...), not {request!r}."
             raise ConfigError(msg)
-        return kept_with_key(request.draft).with_id(self.new_id())
+        draft = kept_with_key(request.draft)
+        running = current.get(None)
+        # A job of another store is not to be found in this one.
+        if running is not None and running.home == (self._store.url, self._store.namespace):
+            draft = replace(draft, tags=(*draft.tags, parent_tag(running.id)))
+        return draft.with_id(self.new_id())
 
     def new_id(self) -> str:
         """Return an id that no job has."""

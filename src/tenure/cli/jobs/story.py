@@ -59,6 +59,7 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
     yield "tags", safe(", ".join(job.tags))
     yield "headers", safe(json.dumps({**job.headers}, ensure_ascii=False)) if job.headers else ""
     yield "run of", _origin(job, now)
+    yield "enqueued by", f"job {job.parent}" if job.parent else ""
     yield "arguments", "" if timer_of(job) else _text(record.payload)
     yield "created", _when(record.created, now)
     yield "due", _when(record.due, now) if job.state == "waiting" else ""

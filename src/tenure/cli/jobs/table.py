@@ -71,6 +71,7 @@ def document(job: Job[Any]) -> dict[str, Any]:
         "reason": job.reason,
         "error": job.error,
         "schedule": record.schedule or None,
+        "parent": job.parent,
         "arguments": payload(record.payload),
     }
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from tenure.core.jobs.hand_backs import UNKNOWN_TASK
 from tenure.core.jobs.history import read_history
 from tenure.core.jobs.options import read_options
+from tenure.core.jobs.parents import own_tags, parent_of
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import runs_of
 
@@ -53,7 +54,12 @@ class JobView:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return self._record.tags
+        return own_tags(self._record.tags)
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the job whose handler has enqueued it; None if no handler has."""
+        return parent_of(self._record.tags)
 
     @property
     def headers(self) -> Mapping[str, str]:
