@@ -107,6 +107,30 @@ async def test_a_worker_leaves_heartbeats_to_its_supervisor(app, store, clock, l
         assert await expires_in(store) < 0
 
 
+async def test_a_worker_leaves_its_counts_itself_and_renews_nothing_with_them(
+    make, store, clock, line, faults
+):
+    app = await make(faulty=True)
+
+    @app.task
+    async def work() -> None: ...
+
+    async with supervised(app, line):
+        await work.enqueue()
+        await clock.advance(1)
+        line.repeats = RecordRenewed(line.replica, [], held=0, revived=False)
+        faults.lose_request("beat")
+        await clock.advance(20)
+        assert await app.run_stats() == []
+        await clock.advance(20)
+        [stats] = await app.run_stats()
+        assert (stats.started, stats.succeeded) == (1, 1)
+        assert await expires_in(store) < 0
+        beats = faults.calls["beat"]
+        await clock.advance(100)
+        assert faults.calls["beat"] == beats
+
+
 async def test_cancels_arrive_with_the_heartbeats_of_the_supervisor(app, clock, line):
     @app.task
     async def work() -> None:

@@ -17,7 +17,7 @@ from tenure.core.jobs.records import (
     Settlement,
     Unique,
 )
-from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.jobs.replicas import STATS_FOR, ReplicaRecord, Stats
 from tenure.core.jobs.states import MOVES
 from tenure.stores.contract import Store
 from tests.contract.job_calls import find_all, id_of, recover_all
@@ -76,7 +76,9 @@ class JobPair(Pair):
 
     def beat(self, replicas: Sequence[str], ttl: float) -> None:
         self._ends_after(ttl)
-        self._same_beats(lambda store: store.jobs.beat(replicas, ttl=ttl))
+        self._ends_after(STATS_FOR)
+        stats = Stats("".join(replicas), f"{ttl}".encode())
+        self._same_beats(lambda store: store.jobs.beat(replicas, ttl=ttl, stats=stats))
 
     def _same_beats(self, call: Callable[[Store], Any]) -> None:
         # `now` is not compared: each store counts by its own clock.
@@ -197,6 +199,7 @@ class JobPair(Pair):
         equal([job.id for job in theirs], [job.id for job in ours])
         compare_replicas(*self._both(lambda store: store.jobs.replicas()))
         compare_counts(*self._both(lambda store: store.jobs.counts()))
+        self._same(lambda store: store.jobs.stats())
         limits = {"unfinished": 2, "recent": 3, "within": 4.0}
         self._same(lambda store: store.jobs.count_tagged("s", **limits))
         self._same(lambda store: store.jobs.count_tagged("t", **limits))

@@ -354,6 +354,8 @@ async def test_a_signal_lets_jobs_finish_and_leaves_nothing_behind(
         assert not any(map(alive, children))
         assert list(place.iterdir()) == []
         assert await shop.app.replicas() == []
+        stats = await shop.app.run_stats()  # each child has left its counts
+        assert sum(line.succeeded for line in stats) == len(jobs)
 
     await on_each(shops, scenario)
 

@@ -20,7 +20,7 @@ from tenure.core.jobs.records import (
     Settled,
     Settlement,
 )
-from tenure.core.jobs.replicas import Beat, Orphans
+from tenure.core.jobs.replicas import Beat, Orphans, Stats
 from tenure.core.leases import Acquired, Granted, Lease, Meta
 from tenure.core.schedules.records import Commit, Committed, Declared, ScheduleList
 from tenure.stores.memory.connection import Connection
@@ -133,8 +133,11 @@ class ServerJobs(Jobs):
         meta: Meta | None = None,
         ahead: float = 0.0,
         count: bool = True,
+        stats: Stats | None = None,
     ) -> list[Beat | None]:
-        answers = await super().beat(replicas, ttl=ttl, meta=meta, ahead=ahead, count=count)
+        answers = await super().beat(
+            replicas, ttl=ttl, meta=meta, ahead=ahead, count=count, stats=stats
+        )
         for replica, answer in zip(replicas, answers, strict=True):
             if meta is not None and answer is not None:
                 self._recorder.record(

@@ -14,7 +14,7 @@ from tenure.stores.connect import connect
 from tenure.stores.contract import Jobs, Leases, LeaseStore, Schedules, Store
 from tenure.testing import ManualClock
 
-METHODS_MAX = 34
+METHODS_MAX = 35
 """Each costs four implementations. Before you add one, try an argument of another call."""
 
 PARTS: dict[str, type] = {"leases": Leases, "jobs": Jobs, "schedules": Schedules}

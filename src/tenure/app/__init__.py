@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tenure.core.health import Health
     from tenure.core.jobs.records import QueueCounts
     from tenure.core.jobs.replicas import Recovered, ReplicaRecord
+    from tenure.core.jobs.run_stats import RunStats
     from tenure.core.why import Why
     from tenure.jobs import (
         AroundEnqueue,
@@ -480,6 +481,14 @@ class Tenure:
     async def queues(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""
         return await self._engine.services().store.jobs.counts()
+
+    async def run_stats(self) -> list[RunStats]:
+        """Return how many attempts began and ended in the last hour, and how long they ran.
+
+        By minute, task and queue, oldest first, over all workers. Each worker leaves its counts in
+        the store about every 15 seconds.
+        """
+        return await self._jobs.run_stats()
 
     async def pause_queue(self, queue: str, *, until: Until = None, reason: str = "") -> None:
         """Let no job of a queue start until an instant, for so long, or until `resume_queue`."""

@@ -12,6 +12,7 @@ from tenure.core.durations import Until, instant
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.parents import parent_tag
 from tenure.core.jobs.replicas import Recovered
+from tenure.core.jobs.run_stats import RunStats, merge_stats
 from tenure.core.jobs.states import STATES
 from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name, storable
@@ -151,6 +152,11 @@ class JobCalls:
     async def prune(self) -> int:
         """Remove finished jobs whose retention is over; return how many."""
         return await prune(self._engine.services().store)
+
+    async def run_stats(self) -> list[RunStats]:
+        """Return what the attempts of the last hour did, as far as workers have left it."""
+        store = self._engine.services().store
+        return merge_stats(await store.jobs.stats(), (await store.ping()).now)
 
     async def recover(self) -> list[Recovered]:
         """Take jobs from replicas that have expired."""

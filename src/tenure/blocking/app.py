@@ -32,6 +32,7 @@ from tenure.core.durations import Duration, Until, seconds
 from tenure.core.health import Health
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import Recovered, ReplicaRecord
+from tenure.core.jobs.run_stats import RunStats
 from tenure.core.leases import Lease, Traits
 from tenure.core.why import Why
 from tenure.errors import ConfigError, StoreError, UniqueBusy, UniqueMismatch
@@ -290,6 +291,10 @@ class Tenure:
     def queues(self) -> list[QueueCounts]:
         """Return how each queue stands: waiting, running, for how long the oldest waits."""
         return self._portal().call(self._app.queues())
+
+    def run_stats(self) -> list[RunStats]:
+        """Return what the attempts of the last hour did; see `tenure.Tenure.run_stats`."""
+        return self._portal().call(self._app.run_stats())
 
     def replicas(self) -> list[ReplicaRecord]:
         """Return the processes that run work."""

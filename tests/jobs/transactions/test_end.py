@@ -35,6 +35,19 @@ async def test_the_commit_settles_the_job(app, own):
 
 
 @ONE_OF_EACH_DRIVER
+async def test_a_commit_counts_as_a_success(app, own):
+    @app.task
+    async def work() -> None:
+        async with current_job().transaction(own.connection):
+            await own.add(1)
+
+    async with app.worker():
+        await (await work.enqueue()).wait(timeout=5)
+    [stats] = await app.run_stats()
+    assert (stats.started, stats.succeeded) == (1, 1)
+
+
+@ONE_OF_EACH_DRIVER
 async def test_an_error_undoes_the_block_and_the_job_is_retried(app, own):
     @app.task(retry=AT_ONCE)
     async def work() -> int:

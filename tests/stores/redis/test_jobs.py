@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.core.jobs.records import BATCH_MAX, NewJob, Note, Settlement, Tagged, Unique
-from tenure.core.jobs.replicas import Recovered
+from tenure.core.jobs.replicas import Recovered, Stats
 from tenure.errors import StoreUnavailable
 from tenure.stores.redis import RedisStore
 from tenure.stores.redis.scripts import SCRIPTS
@@ -114,6 +114,20 @@ async def test_a_replica_that_died_leaves_nothing_behind(
     }
     assert await prune_jobs(store) == 2
     assert looker.key_names() == before
+
+
+async def test_old_stats_are_removed(open_store: Open, valkey_server: Endpoint, looker: Looker):
+    clock = ManualClock()
+    store = await open_store(valkey_server.url, clock)
+    for number in range(120):
+        await store.jobs.beat([], ttl=10, stats=Stats(f"old {number}", b"o"))
+    clock.shift(HOUR)
+    for _ in range(2):
+        await store.jobs.beat([], ttl=10, stats=Stats("new", b"n"))
+    assert looker.redis.hkeys(looker.job("stats")) == ["new"]
+    assert looker.redis.zrange(looker.job("stated"), 0, -1) == ["new"]
+    for name in ("stats", "stated"):
+        assert HOUR < looker.redis.ttl(looker.job(name)) <= 2 * HOUR
 
 
 async def test_unique_keys_of_finished_jobs_are_forgotten_though_others_are_still_taken(

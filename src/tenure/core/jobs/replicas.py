@@ -18,10 +18,13 @@ __all__ = [
     "CANCELS_MAX",
     "RESERVED_FOR",
     "RESTARTS_MAX",
+    "STATS_FOR",
+    "STATS_MAX",
     "Beat",
     "Orphans",
     "Recovered",
     "ReplicaRecord",
+    "Stats",
 ]
 
 RESTARTS_MAX: Final = 500
@@ -30,6 +33,18 @@ CANCELS_MAX: Final = 200
 """The most cancellations in the answer to one beat. More come with the next beats."""
 RESERVED_FOR: Final = 5.0
 """For how many seconds the jobs of a dead replica are reserved for the first recovery."""
+STATS_FOR: Final = 3600.0
+"""For how many seconds a store keeps what a beat has left there."""
+STATS_MAX: Final = 1000
+"""The most values in one answer."""
+
+
+class Stats(Struct, frozen=True):
+    """A value that a worker leaves in the store for readers. Opaque to stores."""
+
+    source: str
+    """The worker, which keeps this name if its replica is declared dead and joins again."""
+    body: bytes
 
 
 class Beat(Struct, frozen=True):

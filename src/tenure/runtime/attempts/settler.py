@@ -23,6 +23,7 @@ from tenure.observe.events import Events
 from tenure.observe.jobs import AttemptLost, JobFailed, JobRetried
 from tenure.observe.log_records import Raised, fields_of, write
 from tenure.runtime.attempts.job_ends import report_end
+from tenure.runtime.attempts.run_counter import RunCounter, run_end
 from tenure.runtime.batcher import Batcher, next_slice
 from tenure.runtime.store_retry import Retrier
 from tenure.stores.contract import Purpose, Store, UserTransaction
@@ -49,6 +50,7 @@ class Settler:
         store: Store,
         retrier: Retrier,
         events: Events,
+        counter: RunCounter,
         *,
         on_settled: Callable[[Collection[str]], None],
         on_stale: Callable[[Note], None],
@@ -56,6 +58,7 @@ class Settler:
         self._store = store
         self._retrier = retrier
         self._events = events
+        self._counter = counter
         self._on_settled = on_settled
         self._on_stale = on_stale
         self.unsettled: dict[str, Ended] = {}
@@ -184,6 +187,7 @@ class Settler:
         for ended, answer in zip(batch, answers, strict=True):
             end = ended.settlement
             self.unsettled.pop(end.id, None)
+            self._counter.ended(ended.job, run_end(end, answer), ended.seconds)
             if wants_details or answer != "settled" or end.state != "succeeded":
                 self.report(ended, answer)
 

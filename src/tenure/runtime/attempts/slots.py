@@ -31,6 +31,7 @@ from tenure.runtime.attempts.handler import Around, Handler
 from tenure.runtime.attempts.job_ends import report_success
 from tenure.runtime.attempts.lent_slots import LentSlots
 from tenure.runtime.attempts.processes.pool import ProcessLimits
+from tenure.runtime.attempts.run_counter import RunCounter
 from tenure.runtime.attempts.running_job import Insert, RunningJob, StopReason
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.supervised.scoreboard import Scoreboard
@@ -86,6 +87,7 @@ class Slots:
         events: Events,
         settler: Settler,
         settings: Settings,
+        counter: RunCounter,
         *,
         around: Sequence[Around],
         board: Scoreboard | None,
@@ -98,6 +100,7 @@ class Slots:
         self._clock = clock = store.clock
         self._events = events
         self._settler = settler
+        self._counter = counter
         self._result_limit = settings.result_limit
         self._board = board
         self._on_freed = on_freed
@@ -206,6 +209,7 @@ class Slots:
         # context.
         context_variables = self._context.copy()
         running.task = self._loop.create_task(self._attempt(running), context=context_variables)
+        self._counter.started(record)
         if self._events.wants_details:
             waited = max(0.0, (record.started - record.due) / 1e6)
             run = runs_of(record)
@@ -305,6 +309,7 @@ class Slots:
             self._settler.settle(running.record, settlement, seconds=seconds, reason=reason)
         elif running.context.is_settled:
             self.ends["succeeded"] += 1
+            self._counter.ended(running.record, "succeeded", seconds)
             if self._events.wants_details:
                 report_success(self._events, running.record, seconds)
 

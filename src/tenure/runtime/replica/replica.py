@@ -21,7 +21,9 @@ from tenure.core.jobs.replicas import CANCELS_MAX, Beat
 from tenure.core.lease_policy import renew_after
 from tenure.core.leases import Meta
 from tenure.core.settings import Settings
+from tenure.errors import StoreError
 from tenure.observe.events import Events
+from tenure.runtime.attempts.run_counter import RunCounter
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host, HostedTask, Pulse
 from tenure.runtime.replica.audit import CountInterval
@@ -87,6 +89,7 @@ class Replica:
         meta: Meta,
         listener: ReplicaListener,
         *,
+        counter: RunCounter,
         link: SupervisorLink | None = None,
         resumed: str | None = None,
     ) -> None:
@@ -97,6 +100,7 @@ class Replica:
         self._retrier = Retrier(self._clock, events)
         self._meta = meta
         self._listener = listener
+        self._counter = counter
         self._link = link
         self._resumed = resumed
         self._janitor = Janitor(host.store, settings, events, host.clock_watch)
@@ -137,6 +141,7 @@ class Replica:
         """Join as a new replica, and beat until it is declared dead."""
         replica, self._resumed = self._resumed or self._clock.token(), None
         self.joining = replica
+        self._counter.join(replica)
         await self._join(replica)
         if self._link is not None:
             # Before the first claim: the supervisor recovers this replica if the process dies.
@@ -186,6 +191,7 @@ class Replica:
                     )
                 case TakenOver() as renewal if renewal.replica == replica:
                     return True
+            await self._leave_stats()
             if self._clock.boot() >= beats_at:
                 # The supervisor is silent, or cannot reach the store. Perhaps this process can.
                 beat = await self._beat(replica)
@@ -217,9 +223,12 @@ class Replica:
                 count,
                 False,
             )  # the count may be what fails, so the next beat does not count
+            stats = self._counter.due()
             [answer] = await self._host.store.jobs.beat(
-                [replica], ttl=self._ttl, ahead=ahead, count=counting
+                [replica], ttl=self._ttl, ahead=ahead, count=counting, stats=stats
             )
+            if stats is not None:
+                self._counter.arrived()
             return answer
 
         answer = await self._retrier.until_answered("beat", beat)
@@ -227,6 +236,13 @@ class Replica:
         if answer is not None:
             self._on_renewal(replica, answer.held, answer.cancels, revived=late)
         return answer
+
+    async def _leave_stats(self) -> None:
+        """Leave the counts of this worker, if it is time, while the supervisor beats for it."""
+        if (stats := self._counter.due()) is not None:
+            with suppress(StoreError):  # they are left again later
+                await self._host.store.jobs.beat([], ttl=self._ttl, stats=stats)
+                self._counter.arrived()
 
     def _on_renewal(
         self, replica: str, held: int | None, cancels: list[str], *, revived: bool

@@ -22,6 +22,7 @@ from tenure.observe.events import Events
 from tenure.observe.jobs import TaskUnknown
 from tenure.runtime.attempts.backlog import Backlog
 from tenure.runtime.attempts.handler import Around, Handler
+from tenure.runtime.attempts.run_counter import RunCounter
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.attempts.settler import Settler
 from tenure.runtime.attempts.slots import Slots, is_run
@@ -50,6 +51,7 @@ class LocalWork:
         settings: Settings,
         state: WorkerState,
         *,
+        counter: RunCounter,
         handlers: Mapping[str, Handler],
         plans: Sequence[Plan],
         around: Sequence[Around],
@@ -66,13 +68,14 @@ class LocalWork:
         self._is_burst = options.burst
         self._isolate_after = settings.isolate_after
         self.settler = Settler(
-            store, retrier, events, on_settled=self._settled, on_stale=self._stop_stale
+            store, retrier, events, counter, on_settled=self._settled, on_stale=self._stop_stale
         )
         self.slots = Slots(
             store,
             events,
             self.settler,
             settings,
+            counter,
             around=around,
             board=None if link is None else link.board,
             concurrency=options.concurrency,

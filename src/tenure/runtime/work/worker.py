@@ -18,15 +18,18 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tenure.core.leases import Meta
 from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.core.schedules.definition import Plan
 from tenure.core.settings import Settings
+from tenure.errors import StoreError
 from tenure.observe.events import Events
 from tenure.observe.replica import ReplicaJoined, ReplicaLeft, ReplicaLost
 from tenure.runtime.attempts.handler import Around, Handler
+from tenure.runtime.attempts.run_counter import RunCounter
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host
@@ -87,12 +90,14 @@ class Worker:
         self._resumed = resumed
         self._retrier = Retrier(self._clock, events)
         self._state = WorkerState()
+        self._counter = RunCounter(self._clock)
         self._replica = Replica(
             host,
             settings,
             events,
             meta,
             self,
+            counter=self._counter,
             link=link,
             resumed=None if resumed is None else resumed.replica,
         )
@@ -102,6 +107,7 @@ class Worker:
             events,
             settings,
             self._state,
+            counter=self._counter,
             handlers=handlers,
             plans=plans,
             around=around,
@@ -317,6 +323,9 @@ class Worker:
         async def end_and_leave() -> None:
             # Otherwise a job that has run to its end would be handed back.
             await self._work.settler.settle_last_time()
+            with suppress(StoreError):  # counts are worth no second try
+                if (stats := self._counter.due(is_last=True)) is not None:
+                    await self._store.jobs.beat([], ttl=self._ttl, stats=stats)
             await leave(self._store, replica, self._events)
 
         await self._retrier.until_answered("leave", end_and_leave)

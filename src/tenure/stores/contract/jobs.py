@@ -42,7 +42,7 @@ from tenure.core.jobs.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.jobs.replicas import Beat, Orphans, ReplicaRecord
+from tenure.core.jobs.replicas import Beat, Orphans, ReplicaRecord, Stats
 from tenure.core.jobs.states import JobState
 from tenure.core.leases import Meta
 
@@ -60,6 +60,7 @@ class Jobs(Protocol):
         meta: Meta | None = None,
         ahead: float = 0.0,
         count: bool = True,
+        stats: Stats | None = None,
     ) -> list[Beat | None]:
         """Give each record its full ttl again, counted from now, whether it has expired or not.
 
@@ -74,6 +75,9 @@ class Jobs(Protocol):
 
         `count`: whether the caller needs `Beat.held`. Without it a store that cannot count at low
         cost returns None there.
+
+        `stats`: a value that `stats` returns for STATS_FOR seconds from now, whatever becomes of
+        the replicas. It replaces what the same source has left before.
 
         None: there is no such record, or its jobs are being recovered. Its jobs are lost, and it
         must join under a new id.
@@ -111,6 +115,10 @@ class Jobs(Protocol):
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         """Return the known replicas, in the order in which they joined."""
+        ...
+
+    async def stats(self) -> list[bytes]:
+        """Return what beats have left in the last STATS_FOR seconds, up to STATS_MAX values."""
         ...
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:

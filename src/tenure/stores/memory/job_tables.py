@@ -15,7 +15,7 @@ from msgspec import structs
 
 from tenure.core.durations import micros
 from tenure.core.jobs.records import JobRecord, NewJob, Unique, retention_of
-from tenure.core.jobs.replicas import RESERVED_FOR, ReplicaRecord
+from tenure.core.jobs.replicas import RESERVED_FOR, STATS_FOR, ReplicaRecord, Stats
 from tenure.core.jobs.states import FINISHED, JobState
 from tenure.core.leases import Meta
 
@@ -193,6 +193,8 @@ class JobTables:
     replicas: dict[str, Replica] = field(default_factory=dict)
     keys: dict[str, UniqueKey] = field(default_factory=dict)
     pauses: dict[str, Pause] = field(default_factory=dict)
+    stats: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """What beats have left, and when, by source."""
 
     def add(self, job: Job) -> None:
         self.jobs[job.id] = self.unfinished[job.id] = job
@@ -226,6 +228,15 @@ class JobTables:
         """Return the pause of a queue, unless it has none or it is over."""
         pause = self.pauses.get(queue)
         return pause if pause and pause.until > now else None
+
+    def leave_stats(self, stats: Stats, now: int) -> None:
+        """Keep a value, and forget those that are too old."""
+        since = now - micros(STATS_FOR)
+        self.stats = {name: left for name, left in self.stats.items() if left[0] > since}
+        self.stats[stats.source] = now, stats.body
+
+    def stats_since(self, since: int) -> list[bytes]:
+        return [body for _, (at, body) in sorted(self.stats.items()) if at > since]
 
     def expired(self, now: int, by: int | None = None) -> list[Replica]:
         """Return the replicas whose jobs need recovery, or are being recovered."""

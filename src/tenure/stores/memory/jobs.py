@@ -36,9 +36,12 @@ from tenure.core.jobs.replicas import (
     CANCELS_MAX,
     RESERVED_FOR,
     RESTARTS_MAX,
+    STATS_FOR,
+    STATS_MAX,
     Beat,
     Orphans,
     ReplicaRecord,
+    Stats,
 )
 from tenure.core.jobs.states import FINISHED, JobState, may_delete
 from tenure.core.lease_policy import next_fence
@@ -60,6 +63,7 @@ class Jobs(Part):
         meta: Meta | None = None,
         ahead: float = 0.0,
         count: bool = True,
+        stats: Stats | None = None,
     ) -> list[Beat | None]:
         """Renew the replicas, or let them join with `meta`; report cancels and expired replicas.
 
@@ -69,6 +73,8 @@ class Jobs(Part):
         del count  # it costs nothing here
         with self._lock:
             now = self._clock.wall()
+            if stats is not None:
+                self._jobs.leave_stats(stats, now)
             for replica in () if meta is None else replicas:
                 new = Replica(replica, meta or {}, now, now, micros(ttl))
                 self._jobs.replicas.setdefault(replica, new)
@@ -100,6 +106,10 @@ class Jobs(Part):
                 record.as_record(now, len(self._jobs.held_by(record.id)))
                 for record in records[:limit]
             ]
+
+    async def stats(self) -> list[bytes]:
+        with self._lock:
+            return self._jobs.stats_since(self._clock.wall() - micros(STATS_FOR))[:STATS_MAX]
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         with self._lock:

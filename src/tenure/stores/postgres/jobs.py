@@ -104,6 +104,7 @@ class Jobs(JobPart):
         self.beat = replicas.beat
         self.orphans = replicas.orphans
         self.replicas = replicas.list
+        self.stats = replicas.stats
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         if not jobs:

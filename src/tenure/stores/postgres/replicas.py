@@ -14,9 +14,12 @@ from tenure.core.jobs.replicas import (
     CANCELS_MAX,
     RESERVED_FOR,
     RESTARTS_MAX,
+    STATS_FOR,
+    STATS_MAX,
     Beat,
     Orphans,
     ReplicaRecord,
+    Stats,
 )
 from tenure.core.leases import Meta
 from tenure.core.meta import decode_meta, encode_meta
@@ -28,6 +31,12 @@ __all__ = ["Replicas"]
 
 _JOIN = "SELECT tenure.replica_join($1, $2, $3, $4, $5)"
 _BEAT = "SELECT * FROM tenure.replica_beat($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_STATS = "SELECT * FROM tenure.run_stats_read($1, $2, $3, $4)"
+# The instant of a test's clock comes last.
+_BEAT_WITH_STATS = """
+SELECT * FROM tenure.replica_beat($1, $2, $3, $4, $5, $6, $7, $8, $12, $9, $10, $11)
+"""
+_STATS = "SELECT * FROM tenure.run_stats_read($1, $2, $3, $4)"
 _LIST = "SELECT * FROM tenure.replica_list($1, $2, $3)"
 _EXTRA: Final = 3
 """How many columns follow those of the job."""
@@ -83,13 +92,19 @@ class Replicas(JobPart):
         meta: Meta | None = None,
         ahead: float = 0.0,
         count: bool = True,
+        stats: Stats | None = None,
     ) -> list[Beat | None]:
         about = [("replica", replicas)]
         for replica in () if meta is None else replicas:
             await self._decide(_JOIN, replica, micros(ttl), encode_meta(meta or {}), about=about)
         lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
         since = self._looks.begin(self._clock.boot())
-        rows = await self._decide(_BEAT, list(replicas), *lengths, *most, since, count, about=about)
+        arguments = (list(replicas), *lengths, *most, since, count)
+        if stats is None:
+            rows = await self._decide(_BEAT, *arguments, about=about)
+        else:
+            left = (stats.source, stats.body, micros(STATS_FOR))
+            rows = await self._decide(_BEAT_WITH_STATS, *arguments, *left, about=about)
         for row in rows[:1]:
             self._looks.end(since, row["at"], has_expired=row["expired"])
         changed = [id_ for row in rows[:1] for id_ in row["changed"]]
@@ -101,6 +116,10 @@ class Replicas(JobPart):
             else None
             for row in rows
         ]
+
+    async def stats(self) -> list[bytes]:
+        rows = await self._decide(_STATS, micros(STATS_FOR), STATS_MAX)
+        return [row["body"] for row in rows]
 
     async def list(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         rows = await self._decide(_LIST, limit)

@@ -14,7 +14,7 @@ __all__ = ["WRITTEN", "grants", "missing"]
 WRITTEN: Final = (
     *("space", "lease_key", "lease", "waiter", "mark"),
     *("replica", "replica_claim", "job", "job_done", "job_tag", "job_key", "queue_pause"),
-    *("schedule", "schedule_decision"),
+    *("schedule", "schedule_decision", "run_stats"),
 )
 """The tables whose rows change. The others in the schema are only read."""
 

@@ -8,12 +8,20 @@ from typing import Any
 from tenure.core.bounds import UNREADABLE, sound
 from tenure.core.durations import micros
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
-from tenure.core.jobs.replicas import RESERVED_FOR, Beat, Orphans, ReplicaRecord
+from tenure.core.jobs.replicas import (
+    RESERVED_FOR,
+    STATS_FOR,
+    STATS_MAX,
+    Beat,
+    Orphans,
+    ReplicaRecord,
+    Stats,
+)
 from tenure.core.leases import Meta
 from tenure.core.meta import decode_meta, encode_meta
 from tenure.stores.redis.job_part import JobPart
 from tenure.stores.redis.records import read_orphan
-from tenure.stores.redis.wire import text
+from tenure.stores.redis.wire import Word, text
 
 __all__ = ["Replicas"]
 
@@ -29,10 +37,16 @@ class Replicas(JobPart):
         meta: Meta | None = None,
         ahead: float = 0.0,
         count: bool = True,
+        stats: Stats | None = None,
     ) -> list[Beat | None]:
         del count  # it costs nothing here
         joins = "" if meta is None else f"={encode_meta(meta)}"
-        reply = await self._run("beat", micros(ttl), micros(ahead), joins, *replicas)
+        words: tuple[Word, ...] = (micros(ttl), micros(ahead), joins, *replicas)
+        if stats is None:
+            reply = await self._run("beat", *words)
+        else:
+            left = (stats.source, stats.body, micros(STATS_FOR))
+            reply = await self._run_with_stats("beat", *words, *left)
         now, late, more, *rows = reply
         return [
             Beat([text(id_) for id_ in row[1]], row[0], bool(late), now, bool(more))
@@ -74,6 +88,14 @@ class Replicas(JobPart):
             if len(rows) < BATCH_MAX:
                 break
         return replicas
+
+    async def stats(self) -> list[bytes]:
+        return await self._run_with_stats("stats", micros(STATS_FOR), STATS_MAX)
+
+    async def _run_with_stats(self, script: str, *words: Word) -> list[Any]:
+        """Run a script on the keys of jobs and of stats, which few calls need."""
+        keys = (*self._keys, f"{self._tag}job:stats", f"{self._tag}job:stated")
+        return await self._connection.run(script, keys, self._connection.bells, *words)
 
     def _read_replica(self, row: list[Any]) -> ReplicaRecord | None:
         where, name = f"{self._tag}job:replicas", text(row[0])

@@ -30,7 +30,7 @@ _LEASES = ("acquire", "find", "mark", "members", "prune", "release", "renew")
 _JOBS = (
     *("beat", "orphans", "replicas", "insert", "claim", "aside", "settle", "note", "cancel"),
     *("requeue", "delete", "get", "candidates", "pick", "queues", "counts", "tagged", "stranded"),
-    *("pause", "prune_jobs"),
+    *("pause", "prune_jobs", "stats"),
 )
 _SCHEDULES = ("commit", "declare", "read")
 
@@ -38,7 +38,7 @@ _SCHEDULES = ("commit", "declare", "read")
 _READ_ONLY = frozenset(
     (
         *("find", "members", "replicas", "get", "candidates", "pick", "queues", "counts"),
-        *("tagged", "stranded", "read", "rights"),
+        *("tagged", "stranded", "read", "rights", "stats"),
     )
 )
 _REFUSED_WHEN_FULL = frozenset(("insert",))

@@ -22,7 +22,7 @@ from tenure.core.jobs.records import (
     Settlement,
     Tagged,
 )
-from tenure.core.jobs.replicas import Beat, Orphans, ReplicaRecord
+from tenure.core.jobs.replicas import Beat, Orphans, ReplicaRecord, Stats
 from tenure.core.jobs.states import JobState
 from tenure.core.leases import Meta
 from tenure.core.meta import encode_meta
@@ -35,7 +35,7 @@ from tenure.stores.sqlite.lists import count_tagged, find
 from tenure.stores.sqlite.orphans import Look, stranded
 from tenure.stores.sqlite.queues import counts, pause
 from tenure.stores.sqlite.records import get
-from tenure.stores.sqlite.replicas import beat, join, listed
+from tenure.stores.sqlite.replicas import beat, join, leave_stats, listed, stats_of
 from tenure.stores.sqlite.settlements import cancel, note, settle
 from tenure.stores.sqlite.statements import Transaction, as_json
 
@@ -60,6 +60,7 @@ class Jobs(Part):
         meta: Meta | None = None,
         ahead: float = 0.0,
         count: bool = True,
+        stats: Stats | None = None,
     ) -> list[Beat | None]:
         del count  # it costs nothing here
 
@@ -67,6 +68,8 @@ class Jobs(Part):
             for replica in () if meta is None else replicas:
                 if join(tx, replica, micros(ttl), encode_meta(meta or {})):
                     self._empty_claims.pop(replica, None)  # a repeated join changes no number
+            if stats is not None:
+                leave_stats(tx, stats)
             return beat(tx, replicas, micros(ttl), micros(ahead))
 
         run = self._run_brief if meta is None and len(replicas) <= _FEW else self._run
@@ -92,6 +95,9 @@ class Jobs(Part):
 
     async def replicas(self, *, limit: int = 1000) -> list[ReplicaRecord]:
         return await self._run(lambda tx: listed(tx, limit), Mode.READ)
+
+    async def stats(self) -> list[bytes]:
+        return await self._run(stats_of, Mode.READ)
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await self._run(lambda tx: insert(tx, jobs), Mode.DURABLE)

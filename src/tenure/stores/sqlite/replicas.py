@@ -10,11 +10,20 @@ from collections.abc import Sequence
 
 from tenure.core import bounds
 from tenure.core.bounds import sound
-from tenure.core.jobs.replicas import CANCELS_MAX, RESTARTS_MAX, Beat, ReplicaRecord
+from tenure.core.durations import micros
+from tenure.core.jobs.replicas import (
+    CANCELS_MAX,
+    RESTARTS_MAX,
+    STATS_FOR,
+    STATS_MAX,
+    Beat,
+    ReplicaRecord,
+    Stats,
+)
 from tenure.core.meta import decode_meta
 from tenure.stores.sqlite.statements import Row, Transaction
 
-__all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "listed"]
+__all__ = ["GONE", "NUMBER_OF", "beat", "clamp", "join", "leave_stats", "listed", "stats_of"]
 
 # By tenure_replica_id.
 NUMBER_OF = "SELECT number, dead FROM tenure_replica WHERE namespace = :namespace AND id = :replica"
@@ -110,6 +119,24 @@ REPLICAS = """
     LIMIT :limit
 """
 
+# By primary key.
+LEAVE_STATS = """
+    INSERT OR REPLACE INTO tenure_stats (namespace, source, at, body)
+    VALUES (:namespace, :source, :wall, :body)
+"""
+
+# By primary key: all of a namespace.
+FORGET_STATS = "DELETE FROM tenure_stats WHERE namespace = :namespace AND at <= :since"
+
+# By primary key: all of a namespace.
+STATS = """
+    SELECT source, body
+    FROM tenure_stats
+    WHERE namespace = :namespace AND at > :since
+    ORDER BY source
+    LIMIT :limit
+"""
+
 
 def join(tx: Transaction, replica: str, ttl: int, meta: str) -> bool:
     """Create the record of an unknown replica. Returns whether it is new."""
@@ -140,6 +167,18 @@ def _as_beat(tx: Transaction, holder: int, *, expired: bool, more: bool) -> Beat
     ((held,),) = tx.rows(COUNT_HELD, holder=holder)
     cancels = tx.rows(CANCELS, holder=holder, limit=CANCELS_MAX) if held else []
     return Beat([id_ for (id_,) in cancels], held, expired, tx.now, more)
+
+
+def leave_stats(tx: Transaction, stats: Stats) -> None:
+    """Keep a value for readers, and forget those that are too old."""
+    tx.change(FORGET_STATS, since=tx.wall - micros(STATS_FOR))
+    tx.change(LEAVE_STATS, source=stats.source, body=stats.body)
+
+
+def stats_of(tx: Transaction) -> list[bytes]:
+    """Return the values that are not too old."""
+    rows = tx.rows(STATS, since=tx.wall - micros(STATS_FOR), limit=STATS_MAX)
+    return [body for _, body in rows if isinstance(body, bytes)]
 
 
 def clamp(tx: Transaction) -> None:

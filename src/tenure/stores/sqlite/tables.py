@@ -254,6 +254,11 @@ REPLICA: Final = Table(
     """,
 )
 
+# What workers leave for readers, with their beats; see `beat`. By the wall clock.
+_STATS: Final = Table(
+    "tenure_stats", "namespace text, source text, at instant, body blob", key="namespace, source"
+)
+
 # Schedules. `last_fence` is the highest fence of runs that were started at once. The documents may
 # be large, so they come last.
 SCHEDULE: Final = Table(
@@ -277,7 +282,7 @@ DECISION: Final = Table(
 
 TABLES: Final = (
     *(_SPACE, LEASE, _EXPIRED, SEMAPHORE, WAITER, _MARK, MACHINE, WATCH, _WAKE),
-    *(JOB, LIVE, DONE, _TAG, _UNIQUE, _PAUSE, REPLICA, SCHEDULE, DECISION),
+    *(JOB, LIVE, DONE, _TAG, _UNIQUE, _PAUSE, REPLICA, _STATS, SCHEDULE, DECISION),
 )
 
 INDEXES: Final = (

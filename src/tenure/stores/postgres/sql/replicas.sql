@@ -71,13 +71,44 @@ BEGIN
 END
 $$;
 
+-- Keep the stats of a source for readers, and forget those from before _since.
+CREATE FUNCTION tenure.run_stats_leave(
+    _namespace text, _source text, _body bytea, _now bigint, _since bigint
+) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- Without waiting, because another worker is forgetting or renewing the row.
+    -- index: run_stats_pkey
+    DELETE FROM tenure.run_stats s
+    WHERE s.namespace = _namespace AND s.source = ANY (ARRAY(
+        SELECT f.source FROM tenure.run_stats f
+        WHERE f.namespace = _namespace AND f.at <= _since FOR UPDATE SKIP LOCKED));
+    INSERT INTO tenure.run_stats (namespace, source, at, body)
+    VALUES (_namespace, _source, _now, _body)
+    ON CONFLICT (namespace, source) DO UPDATE SET at = excluded.at, body = excluded.body;
+END
+$$;
+
+-- Return the stats of the last _length, by source.
+CREATE FUNCTION tenure.run_stats_read(
+    _namespace text, _length bigint, _limit integer, _test_now bigint
+) RETURNS TABLE (source text, body bytea) LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    -- index: run_stats_pkey
+    RETURN QUERY
+    SELECT s.source, s.body FROM tenure.run_stats s
+    WHERE s.namespace = _namespace AND s.at > tenure.now(_test_now) - _length
+    ORDER BY s.source LIMIT _limit;
+END
+$$;
+
 -- Renew records, and return the news for their processes. The first row also has the changed jobs.
 --
 -- _from: an instant up to which all expired rows are gone, so the search begins there; NULL if that is
--- unknown. held is NULL unless _count.
+-- unknown. held is NULL unless _count. _stats are kept for readers, for _stats_for.
 CREATE FUNCTION tenure.replica_beat(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
-    _restarts_max integer, _from bigint, _count boolean, _test_now bigint
+    _restarts_max integer, _from bigint, _count boolean, _test_now bigint,
+    _source text DEFAULT NULL, _stats bytea DEFAULT NULL, _stats_for bigint DEFAULT NULL
 ) RETURNS TABLE (
     known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
 LANGUAGE plpgsql VOLATILE AS $$
@@ -108,6 +139,9 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
+    IF _source IS NOT NULL THEN
+        PERFORM tenure.run_stats_leave(_namespace, _source, _stats, _now, _now - _stats_for);
+    END IF;
     PERFORM tenure.replica_clamp(_namespace, _now);
     changed := tenure.job_restart_pauses(_namespace, _now, _restarts_max);
     -- index: replica_dead, replica_ends, job_deadline

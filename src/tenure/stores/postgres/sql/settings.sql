@@ -20,7 +20,7 @@ BEGIN
             'job_counts', 'job_delete', 'job_find', 'job_get', 'job_hold', 'job_insert', 'job_note',
             'job_orphans', 'job_prune', 'job_requeue', 'job_set_aside', 'job_settle', 'job_sift',
             'job_stranded', 'queue_pause', 'replica_beat', 'replica_join', 'replica_list',
-            'schedule_commit', 'schedule_declare', 'schedule_read')
+            'run_stats_read', 'schedule_commit', 'schedule_declare', 'schedule_read')
     LOOP
         EXECUTE format(
             'ALTER FUNCTION %s SET lock_timeout = %s SET plan_cache_mode = force_generic_plan '

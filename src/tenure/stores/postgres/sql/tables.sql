@@ -298,6 +298,16 @@ CREATE INDEX job_key_free ON tenure.job_key ((namespace || ''), free_at)
     WHERE free_at IS NOT NULL;
 
 -- Paused queues; `until` is NULL for a pause without end.
+-- What workers leave for readers, with their beats.
+CREATE TABLE tenure.run_stats (
+    namespace text COLLATE "C" NOT NULL,
+    source    text COLLATE "C" NOT NULL,
+    at        bigint NOT NULL,
+    body      bytea  NOT NULL,
+    PRIMARY KEY (namespace, source),
+    CONSTRAINT run_stats_sound CHECK (at BETWEEN -253402300799999999 AND 253402300799999999)
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+
 CREATE TABLE tenure.queue_pause (
     namespace text COLLATE "C" NOT NULL,
     queue     text COLLATE "C" NOT NULL,

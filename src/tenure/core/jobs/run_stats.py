@@ -1,0 +1,150 @@
+"""What attempts did, counted by minute, task and queue: as workers leave it in the store.
+
+Each worker counts its own attempts of the last hour and leaves them as one opaque value. Readers
+merge the values of all workers. A value that cannot be read counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict, astuple
+
+__all__ = [
+    "MINUTE",
+    "MINUTES_KEPT",
+    "OTHERS",
+    "PAIRS_MAX",
+    "Minutes",
+    "RunCounts",
+    "RunStats",
+    "decode_stats",
+    "encode_stats",
+    "merge_stats",
+]
+
+MINUTE: Final = 60_000_000
+"""In microseconds."""
+MINUTES_KEPT: Final = 60
+PAIRS_MAX: Final = 100
+"""How many pairs of task and queue one worker counts apart. A queue for each customer, times all
+tasks, would fill the store.
+"""
+OTHERS: Final = "*"
+"""The task and queue under which the rest is counted."""
+
+_BYTES_MAX: Final = 4 * 1024 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class RunCounts(Struct):
+    """The attempts of one task on one queue in one minute."""
+
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    """How many failed for good."""
+    retried: int = 0
+    """How many failed, and their job waits for another attempt."""
+    cancelled: int = 0
+    lost: int = 0
+    """How many came to an end that the store refused: the job ran elsewhere by then."""
+    seconds: float = 0.0
+    """The sum of the run times of those that ended."""
+    longest: float = 0.0
+
+    def add(self, other: RunCounts) -> None:
+        """Add the counts of another worker, or of other tasks."""
+        self.started += other.started
+        self.succeeded += other.succeeded
+        self.failed += other.failed
+        self.retried += other.retried
+        self.cancelled += other.cancelled
+        self.lost += other.lost
+        self.seconds += other.seconds
+        self.longest = max(self.longest, other.longest)
+
+
+class RunStats(Struct, frozen=True, kw_only=True):
+    """What the attempts of one task on one queue did in one minute, over all workers.
+
+    The task and queue `*` stand for all that a worker does not count apart: it counts 100 pairs.
+    """
+
+    minute: datetime
+    """When the minute began, by the clocks of the workers."""
+    task: str
+    queue: str
+    started: int
+    succeeded: int
+    failed: int
+    """How many failed for good."""
+    retried: int
+    """How many failed, and their job waited for another attempt."""
+    cancelled: int
+    lost: int
+    """How many came to an end that the store refused: the job ran elsewhere by then."""
+    seconds: float
+    """The sum of the run times of those that ended."""
+    longest: float
+    """The longest of these run times."""
+
+
+Minutes: TypeAlias = dict[int, dict[tuple[str, str], RunCounts]]
+"""By the number of the minute since 1970, and by task and queue."""
+
+# The names of a pair are written once, before its minutes; times are milliseconds.
+_Line: TypeAlias = tuple[int, _Count, _Count, _Count, _Count, _Count, _Count, _Count, _Count]
+_Document: TypeAlias = list[tuple[str, str, list[_Line]]]
+_decoder = msgspec.msgpack.Decoder(_Document)
+
+
+def encode_stats(minutes: Mapping[int, Mapping[tuple[str, str], RunCounts]]) -> bytes:
+    """Return the value to leave in the store."""
+    lines: dict[tuple[str, str], list[tuple[int, ...]]] = {}
+    for minute, pairs in minutes.items():
+        for pair, counts in pairs.items():
+            *numbers, seconds, longest = astuple(counts)
+            times = round(seconds * 1000), round(longest * 1000)
+            lines.setdefault(pair, []).append((minute, *numbers, *times))
+    document = [(task, queue, of_pair) for (task, queue), of_pair in lines.items()]
+    return msgspec.msgpack.encode(document)
+
+
+def decode_stats(body: bytes) -> Minutes:
+    """Read such a value; nothing if it cannot be read."""
+    minutes: Minutes = {}
+    try:
+        document = _decoder.decode(body) if len(body) <= _BYTES_MAX else []
+    except (ValueError, RecursionError):
+        return {}
+    for task, queue, lines in document:
+        for minute, *numbers in lines:
+            counted, times = numbers[:6], numbers[6:]
+            counts = RunCounts(*counted, *(time / 1000 for time in times))
+            minutes.setdefault(minute, {}).setdefault((task, queue), RunCounts()).add(counts)
+    return minutes
+
+
+def merge_stats(bodies: Iterable[bytes], now: int) -> list[RunStats]:
+    """Return the last hour before the instant `now`: by minute, task and queue, oldest first."""
+    last = now // MINUTE
+    kept = range(last - MINUTES_KEPT + 1, last + 2)  # the clock of a worker may be ahead
+    sums: dict[tuple[int, str, str], RunCounts] = {}
+    for body in bodies:
+        for minute, pairs in decode_stats(body).items():
+            for (task, queue), counts in pairs.items() if minute in kept else ():
+                sums.setdefault((minute, task, queue), RunCounts()).add(counts)
+    in_order = sorted(sums.items(), key=lambda item: item[0])
+    return [_as_stats(*place, counts) for place, counts in in_order]
+
+
+def _as_stats(minute: int, task: str, queue: str, counts: RunCounts) -> RunStats:
+    began = _EPOCH + timedelta(minutes=minute)
+    return RunStats(minute=began, task=task, queue=queue, **asdict(counts))
