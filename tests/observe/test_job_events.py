@@ -670,6 +670,20 @@ async def test_a_job_that_the_next_tick_replaces_is_cancelled_once(make, clock):
     assert sorted(event.job for event in of_kind(seen, JobCancelled)) == sorted(replaced)
 
 
+async def test_the_next_tick_replaces_a_job_that_cannot_be_read_before(make, clock, faults):
+    app = await make(faulty=True)
+    app.on_event(lambda event: None)
+
+    @app.task(queue="nobody takes it")
+    async def sync() -> None: ...
+
+    app.schedule(sync, every="10s", overlap="cancel_previous")
+    async with app.worker(queues=["of its own"]):
+        faults.lose_request("get", times=1000)
+        await clock.advance(25)
+        assert await app.jobs(state="cancelled")
+
+
 async def test_a_run_that_may_not_come_back_fails_once(make, clock):
     app, seen = await make(grace=0), list[Event]()
     app.on_event(seen.append)

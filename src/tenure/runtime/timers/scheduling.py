@@ -218,7 +218,9 @@ class Scheduling:
     async def _cancel_jobs(self, ids: Sequence[str], reason: str) -> None:
         jobs: Sequence[JobRecord | None] = [None] * len(ids)
         if self._events.wants_details:  # read before: they may be pruned at once
-            jobs = await self._store.jobs.get(ids)
+            # An event is worth less than the cancel, which follows in any case.
+            with suppress(StoreUnavailable):
+                jobs = await self._store.jobs.get(ids)
         answers = await self._store.jobs.cancel(ids, reason=reason)
         await report_cancelled(self._store, self._events, jobs, answers)
 
