@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from tenure.core.leases import has_surrogate
@@ -25,6 +27,7 @@ __all__ = [
     "idempotency_key",
     "known_entity_tags",
     "owner_name",
+    "owner_tag",
     "wait_preference",
 ]
 
@@ -94,6 +97,11 @@ def owner_name(owner: object) -> str:
         )
         raise ConfigError(msg)
     return str(owner)
+
+
+def owner_tag(router: str, owner: str) -> str:
+    """Return the tag of an owner's jobs: a hash, so the store does not reveal the owner."""
+    return f"http:{sha256(msgspec.json.encode((router, owner))).hexdigest()[:40]}"
 
 
 def wait_preference(headers: Headers) -> float:

@@ -128,9 +128,15 @@ class Events:
     def __init__(self, origin: Events | None = None) -> None:
         self._origin = origin
         self._subscribers: list[Callable[[Event], None]] = []
+        self._has_keen = False
 
-    def subscribe(self, subscriber: Callable[[Event], None]) -> None:
+    def subscribe(self, subscriber: Callable[[Event], None], *, details: bool = True) -> None:
+        """Have a function called with events; without `details` only with those that happen anyway.
+
+        Events of normal work are made once any subscriber wants details.
+        """
         self._subscribers.append(subscriber)
+        self._has_keen = self._has_keen or details
 
     @property
     def wants_details(self) -> bool:
@@ -138,15 +144,14 @@ class Events:
 
         Check it before you make a `Detail`. Without it, events would cost every job a little.
         """
-        if self._subscribers or log.isEnabledFor(logging.DEBUG):
+        if self._has_keen or log.isEnabledFor(logging.DEBUG):
             return True
         return self._origin is not None and self._origin.has_subscribers
 
     @property
     def has_subscribers(self) -> bool:
-        return bool(self._subscribers) or (
-            self._origin is not None and self._origin.has_subscribers
-        )
+        """Whether a subscriber wants details: only then are calls of the store reported."""
+        return self._has_keen or (self._origin is not None and self._origin.has_subscribers)
 
     def emit(
         self, event: Event, job: JobRecord | NewJob | None = None, raised: Raised | None = None

@@ -11,7 +11,7 @@ from tenure.timers.declaration import (
     timer_name,
 )
 from tenure.timers.facts import read_facts
-from tenure.timers.info import TickRecord, TimerInfo, TimerPause
+from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView
 from tenure.timers.timer import TimerHandle, Timers
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "TimerHandle",
     "TimerInfo",
     "TimerPause",
+    "TimerView",
     "Timers",
     "check_alone",
     "check_not_timed",

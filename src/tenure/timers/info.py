@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["TickOutcome", "TickRecord", "TimerInfo", "TimerPause"]
+__all__ = ["TickOutcome", "TickRecord", "TimerInfo", "TimerPause", "TimerView"]
 
 TickOutcome: TypeAlias = Literal[
     "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
@@ -76,3 +76,13 @@ class TimerInfo(Struct, frozen=True, kw_only=True):
 
     It is silent until then, unless `reset` is called. Up to a minute counts as 0.0.
     """
+
+
+class TimerView(Struct, frozen=True, kw_only=True):
+    """A timer or schedule with its history and its next ticks, for a page about many of them."""
+
+    info: TimerInfo
+    history: list[TickRecord]
+    """The outcomes of its last ticks, newest first."""
+    next: list[datetime]
+    """When its next ticks are due; one at most if they follow from when runs end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,16 +15,14 @@ from tenure.core.lease_policy import TTL_MAX
 from tenure.core.leases import check_name, storable
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import (
-    ANSWERED_LATE,
     EVERYTHING,
     Decision,
     Schedule,
     decision_in,
     read_definition,
 )
-from tenure.core.schedules.pauses import current_freeze, silent_for
 from tenure.core.schedules.records import DECISIONS_MAX
-from tenure.core.schedules.steps import bounds, coming_tick, later, preview, run_of
+from tenure.core.schedules.steps import bounds, later, preview, run_of
 from tenure.core.schedules.ticks import Advance, Advanced
 from tenure.core.why import Why, why_timer
 from tenure.errors import ConfigError, StoreError, TimerBusy, TimerNotFound
@@ -32,8 +30,9 @@ from tenure.jobs import Job, Jobs, read_surroundings
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.stored_schedules import StoredSchedules, read_schedules
 from tenure.stores.contract import Store
-from tenure.timers.facts import read_facts, read_runs
-from tenure.timers.info import TickOutcome, TickRecord, TimerInfo, TimerPause
+from tenure.timers.description import described, pause_of, runs_of, tick_record, views_of
+from tenure.timers.facts import read_facts
+from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView
 
 __all__ = ["TimerHandle", "Timers"]
 
@@ -56,7 +55,7 @@ class TimerHandle:
 
     async def info(self) -> TimerInfo:
         """Return its state. Raises TimerNotFound, as all calls here do."""
-        [info] = await _described(self._timers, await self._read())
+        [info] = await described(self._timers.store, self._timers.jobs, await self._read())
         return info
 
     async def pause(self, *, until: Until = None, reason: str = "") -> None:
@@ -107,7 +106,7 @@ class TimerHandle:
         [schedule] = stored.all
         definition = _definition(schedule)
         if definition.rests:
-            [info] = await _described(self._timers, stored)
+            [info] = await described(self._timers.store, self._timers.jobs, stored)
             return [] if info.next is None else [info.next]
         ticks = preview(definition, later(schedule, definition, stored.now), number)
         return [as_datetime(due) for _, due in ticks]
@@ -119,8 +118,8 @@ class TimerHandle:
             raise ConfigError(msg)
         await self._read()
         decisions = await self._decisions(number)
-        runs = await _runs_of(self._timers, decisions)
-        return [_tick_record(decision, runs.get(decision.job)) for decision in decisions]
+        runs = await runs_of(self._timers.store, self._timers.jobs, decisions)
+        return [tick_record(decision, runs.get(decision.job)) for decision in decisions]
 
     async def why(self) -> Why:
         """Return why it ticks or does not: one sentence and the next step.
@@ -160,7 +159,7 @@ class TimerHandle:
         if answer.outcome not in {"held", "skipped"}:
             return "its definition has just changed. Try again"
         decisions = await self._decisions(_LOOKED_AT)
-        runs = (await _runs_of(self._timers, decisions)).values()
+        runs = (await runs_of(self._timers.store, self._timers.jobs, decisions)).values()
         unfinished = [run for run in runs if not run.record.finished]
         named = "; ".join(f"job {run.id}, {run.state}" for run in unfinished)
         advice = "Try again later"
@@ -191,7 +190,17 @@ class Timers:
 
     async def infos(self) -> list[TimerInfo]:
         """Return the state of every timer that the store knows, by name."""
-        return await _described(self, await read_schedules(self.store, limit=_REACHABLE))
+        return await described(
+            self.store, self.jobs, await read_schedules(self.store, limit=_REACHABLE)
+        )
+
+    async def views(
+        self, names: Sequence[str] | None = None, *, limit: int, lines: int, previews: int
+    ) -> list[TimerView]:
+        """Return the first `limit` timers by name, or those named, with history and next ticks."""
+        stored = await read_schedules(self.store, names, limit=limit, lines=lines)
+        timers = [schedule for schedule in stored.all if schedule.name != EVERYTHING]
+        return await views_of(self.store, self.jobs, StoredSchedules(stored.now, timers), previews)
 
     async def pause(self, until: Until, reason: str) -> None:
         """Skip the ticks of all timers."""
@@ -205,7 +214,7 @@ class Timers:
     async def paused(self) -> TimerPause | None:
         """Return the pause of all timers, unless it has ended."""
         stored = await read_schedules(self.store, [EVERYTHING])
-        return _pause_of(stored.all[0], stored.now) if stored.all else None
+        return pause_of(stored.all[0], stored.now) if stored.all else None
 
     @property
     def store(self) -> Store:
@@ -253,97 +262,4 @@ def _trigger(schedule: Schedule, id_: str, now: int) -> Advance:
         # A trigger is turned away, rather than recorded as a tick that was skipped.
         limit=None if limit is None else replace(limit, full="hold"),
         forced=True,
-    )
-
-
-async def _described(timers: Timers, stored: StoredSchedules) -> list[TimerInfo]:
-    """Return the state of schedules in words for users."""
-    latest = {schedule.name: _latest(schedule) for schedule in stored.all}
-    decisions = [decision for decision in latest.values() if decision is not None]
-    last_jobs = {schedule.record.last_job for schedule in stored.all}
-    runs = await _runs_of(timers, decisions, last_jobs)
-    return [_info(schedule, latest[schedule.name], stored.now, runs) for schedule in stored.all]
-
-
-def _latest(schedule: Schedule) -> Decision | None:
-    return None if schedule.record.latest is None else decision_in(schedule.record.latest)
-
-
-async def _runs_of(
-    timers: Timers, decisions: list[Decision], others: Collection[str] = ()
-) -> dict[str, Job[Any]]:
-    """Return the runs that were decided on, as far as they are still there, by id."""
-    ids = [*(line.job for line in decisions), *others]
-    return {
-        id_: timers.jobs.handle(record)
-        for id_, record in (await read_runs(timers.store, ids)).items()
-    }
-
-
-def _info(
-    schedule: Schedule, latest: Decision | None, now: int, runs: Mapping[str, Job[Any]]
-) -> TimerInfo:
-    record, standing = schedule.record, schedule.standing
-    definition = read_definition(schedule.charter)
-    last = runs.get(record.last_job)
-    coming = None
-    if definition is not None:
-        coming = coming_tick(schedule, definition, now, None if last is None else last.record)
-    return TimerInfo(
-        name=schedule.name,
-        kind="unknown" if definition is None else definition.kind,
-        rule="" if definition is None else _words(definition),
-        tz="UTC" if definition is None else getattr(definition.rule, "zone", "UTC"),
-        task="" if definition is None else definition.run.task,
-        next=None if coming is None else as_datetime(coming),
-        previous=as_datetime(schedule.last_run) if schedule.last_run else None,
-        running=record.live,
-        pause=_pause_of(schedule, now),
-        is_declared=schedule.is_declared(now) and not standing.successor,
-        declared=as_datetime(record.declared),
-        renamed_to=standing.successor,
-        latest=None if latest is None else _tick_record(latest, runs.get(latest.job)),
-        revision=standing.revision,
-        ahead=silent_for(schedule, now),
-    )
-
-
-def _words(definition: Definition) -> str:
-    rule = definition.rule.words()
-    return f"{rule.removeprefix('every ')} after each run" if definition.rests else rule
-
-
-def _pause_of(schedule: Schedule, now: int) -> TimerPause | None:
-    freeze = current_freeze(schedule, now)
-    if freeze is None:
-        return None
-    until = None if freeze.until is None else as_datetime(freeze.until)
-    return TimerPause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
-
-
-def _tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:
-    ran: dict[str, Any] = {}
-    outcome: TickOutcome = decision.outcome
-    reason = decision.reason
-    if job is not None:
-        record = job.record
-        outcome, reason = job.state, job.reason or decision.reason
-        if (outcome, reason) == ("cancelled", ANSWERED_LATE):
-            outcome, reason = "missed", "late"
-        ran = {
-            "started": as_datetime(record.started) if record.started else None,
-            "finished": as_datetime(record.finished) if record.finished else None,
-            "attempts": job.attempt,
-            "error": job.error or "",
-        }
-    return TickRecord(
-        outcome=outcome,
-        reason=reason,
-        nominal=as_datetime(decision.last),
-        first=as_datetime(decision.first),
-        ticks=decision.ticks,
-        decided=as_datetime(decision.at),
-        job=decision.job,
-        replica=decision.replica,
-        **ran,
     )

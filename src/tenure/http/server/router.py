@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from starlette.applications import Starlette
 
-__all__ = ["AsyncRouter"]
+__all__ = ["AsyncRouter", "router_names"]
 
 log = logging.getLogger("tenure")
 
@@ -54,6 +54,11 @@ _TAKEN: Final[WeakKeyDictionary[Tenure, set[str]]] = WeakKeyDictionary()
 _AN_ID: Final = "01900000-0000-7000-8000-000000000000"
 _OURS: Final = (f"/jobs/{_AN_ID}", f"/jobs/{_AN_ID}/result", f"/jobs/{_AN_ID}/events")
 _PATH = re.compile(r"(/[^/{}]+|/{\w+(:\w+)?})*")
+
+
+def router_names(app: Tenure) -> list[str]:
+    """Return the names of the routers that this process has made for an app."""
+    return sorted(_TAKEN.get(app, ()))
 
 
 def _check_kinds(app: object, owner: object) -> None:

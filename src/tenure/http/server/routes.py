@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +22,13 @@ from tenure.core.jobs.states import FINISHED, STATES
 from tenure.errors import JobNotFound, StoreError
 from tenure.http.job_resource import JobList, JobResource, Responses, failure
 from tenure.http.problems import Problem
-from tenure.http.request import RequestData, accepts, known_entity_tags, wait_preference
+from tenure.http.request import (
+    RequestData,
+    accepts,
+    known_entity_tags,
+    owner_tag,
+    wait_preference,
+)
 from tenure.http.server.app_per_loop import Lending
 from tenure.http.server.endpoint import Endpoint
 from tenure.http.server.event_stream import EVENT_STREAM, job_events, last_event_id
@@ -60,9 +65,7 @@ class Routes:
         """The endpoints by the name of their task."""
 
     def _tag(self, owner: str) -> str:
-        """Return the tag of an owner's jobs: a hash, so the store does not reveal the owner."""
-        named = msgspec.json.encode((self._name, owner))
-        return f"http:{sha256(named).hexdigest()[:40]}"
+        return owner_tag(self._name, owner)
 
     # Submitting.
 

@@ -1,0 +1,122 @@
+"""Which parts of a job's contents a viewer gets: arguments, checkpoint, result, headers.
+
+Everything is masked unless the viewer may reveal it. Rules by task say more: `"always"` for tasks
+without secrets, `"never"` for those that nobody shall see here, or the arguments that may be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.results import read_stored
+from tenure.core.values.json import decode_plain
+from tenure.dashboard.viewer import Viewer
+from tenure.errors import ConfigError
+
+__all__ = ["Masks", "Reveal", "Rule", "argument_names"]
+
+Rule: TypeAlias = Literal["always", "never"] | Sequence[str]
+Reveal: TypeAlias = Mapping[str, Rule]
+"""Rules by the name of a task; "*" stands for all other tasks."""
+
+_OTHERS: Final = "*"
+_NAMES_MAX: Final = 50
+_NAME_MAX: Final = 200
+_SHOWN_MAX: Final = 256 * 1024
+_PLAIN_HEADERS: Final = frozenset({"traceparent", "tracestate", "x-request-id"})
+"""Headers that logs and traces have as well."""
+
+
+class Masks:
+    """Decides by viewer and task. Raises ConfigError for rules that cannot be meant."""
+
+    def __init__(self, reveal: Reveal) -> None:
+        for task, rule in reveal.items():
+            is_word = isinstance(rule, str) and rule in ("always", "never")
+            is_list = not isinstance(rule, str) and all(isinstance(name, str) for name in rule)
+            if not (is_word or is_list):
+                msg = (
+                    f"reveal={{{task!r}: {rule!r}}} is no rule. Write 'always', 'never', or a list "
+                    "of the arguments that may be seen."
+                )
+                raise ConfigError(msg)
+        self._rules = dict(reveal)
+
+    def _rule(self, task: str) -> Rule | None:
+        return self._rules.get(task, self._rules.get(_OTHERS))
+
+    def may_reveal(self, viewer: Viewer, task: str) -> bool:
+        """Return whether a viewer may see contents of a task's jobs, or some of them."""
+        rule = self._rule(task)
+        if rule == "never" or not viewer.name:
+            return False
+        return viewer.may_reveal or rule == "always"
+
+    def contents(self, job: JobRecord) -> dict[str, Any]:
+        """Return the contents of a job for a viewer who may see them, by the rule of its task.
+
+        `masked` names what the rule hides, and `too_large` what is too large for a page.
+        """
+        rule = self._rule(job.task)
+        names = None if rule is None or isinstance(rule, str) else frozenset(rule)
+        result, problem = _result(job)
+        stored = {"arguments": job.payload, "checkpoint": job.checkpoint, "result": result}
+        too_large = [part for part, data in stored.items() if data and len(data) > _SHOWN_MAX]
+        values = {
+            part: None if part in too_large else _plain(data) for part, data in stored.items()
+        }
+        masked: list[str] = []
+        if names is not None:
+            values, masked = _masked(values, names)
+        return {**values, "result_problem": problem, "masked": masked, "too_large": too_large}
+
+    def headers(self, viewer: Viewer, task: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Return the headers of a job; masked values are None."""
+        is_open = self.may_reveal(viewer, task) and self._rule(task) in (None, "always")
+        return {
+            name: value if is_open or name in _PLAIN_HEADERS else None
+            for name, value in headers.items()
+        }
+
+
+def _masked(values: dict[str, Any], names: frozenset[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return values with the arguments of these names only, and what is masked."""
+    masked = [part for part in ("checkpoint", "result") if values[part] is not None]
+    arguments = values["arguments"]
+    shown: Any = None
+    if isinstance(arguments, dict):
+        shown = {name: value if name in names else None for name, value in arguments.items()}
+        masked += [f"arguments.{name}" for name in arguments if name not in names]
+    elif arguments is not None:
+        masked.append("arguments")
+    return {"arguments": shown, "checkpoint": None, "result": None}, masked
+
+
+def argument_names(payload: bytes) -> list[str]:
+    """Return the names of a job's arguments, which say nothing of their values."""
+    arguments = _plain(payload)
+    if not isinstance(arguments, dict):
+        return []
+    return [name[:_NAME_MAX] for name in [*arguments][:_NAMES_MAX]]
+
+
+def _result(job: JobRecord) -> tuple[bytes | None, str]:
+    """Return a result as it is sent over HTTP, and why callers do not get it, if so."""
+    if job.result is None:
+        return None, ""
+    try:
+        stored = read_stored(job.result)
+    except (ValueError, RecursionError):
+        return job.result, ""
+    return bytes(stored.sent), stored.problem
+
+
+def _plain(data: bytes | None) -> Any:
+    if not data:
+        return None
+    try:
+        return decode_plain(data)
+    except (ValueError, RecursionError):
+        return f"({len(data):,} bytes that are not JSON)"

@@ -1,0 +1,126 @@
+"""What all routes of one dashboard share: its looks at the store, its rules and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from tenure import __version__
+from tenure.app import Tenure
+from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.view import as_datetime
+from tenure.dashboard.documents import Places, job_document
+from tenure.dashboard.masks import Masks
+from tenure.dashboard.protection import Tokens
+from tenure.dashboard.reasons import Surroundings, why_job
+from tenure.dashboard.recent_events import RecentEvents
+from tenure.dashboard.request import Request
+from tenure.dashboard.snapshot import Snapshot
+from tenure.dashboard.viewer import Viewer
+from tenure.http.server.router import router_names
+
+__all__ = ["Site", "TraceUrl", "session"]
+
+TraceUrl = str | Callable[[Mapping[str, str]], str | None]
+"""The address of a job's trace: with {trace_id} and {span_id}, or a function of its headers."""
+
+REFRESH: Final = 2.0
+"""Every so many seconds the store is looked at while a page is open."""
+
+
+class Site:
+    """One dashboard."""
+
+    def __init__(
+        self,
+        app: Tenure,
+        *,
+        masks: Masks,
+        tokens: Tokens,
+        trace_url: TraceUrl | None,
+        routers: Sequence[str] | None,
+        title: str | None,
+    ) -> None:
+        self.app = app
+        self.snapshot = Snapshot(app)
+        self.masks = masks
+        self.tokens = tokens
+        self.trace_url = trace_url
+        self._routers = routers
+        self.title = title or self.snapshot.engine.store.namespace
+        self.recent = RecentEvents(self.snapshot.clock.wall)
+        # Without details: a mounted dashboard that nobody looks at costs jobs and locks nothing.
+        self.snapshot.engine.events.subscribe(self.recent.add, details=False)
+
+    @property
+    def routers(self) -> Sequence[str]:
+        """The names of the routers whose owners can be searched."""
+        return router_names(self.app) if self._routers is None else self._routers
+
+    async def stamped(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a document with the store's time."""
+        return {"now": as_datetime(await self.snapshot.now()), **document}
+
+    async def surroundings(self) -> Surroundings:
+        """Return what explains why jobs wait."""
+        snapshot = self.snapshot
+        return Surroundings(
+            await snapshot.now(), await snapshot.queues(), await snapshot.replicas()
+        )
+
+    def job(self, job: JobRecord, viewer: Viewer, around: Surroundings) -> dict[str, Any]:
+        """Return a job as lists have it."""
+        why = why_job(job, around)
+        return job_document(
+            job,
+            Places(around.replicas),
+            self.snapshot.engine.registry.handlers,
+            shows_owner=viewer.may_see_owners,
+            why=None if why is None else why.text,
+        )
+
+    def trace_link(self, headers: Mapping[str, str]) -> str | None:
+        """Return the address of a job's trace; None if there is none that a link may have."""
+        if self.trace_url is None:
+            return None
+        if callable(self.trace_url):
+            link = self.trace_url(headers)
+        else:
+            parts = headers.get("traceparent", "").split("-")
+            if len(parts) != 4 or not all(parts):
+                return None
+            trace, span = quote(parts[1], safe=""), quote(parts[2], safe="")
+            link = self.trace_url.replace("{trace_id}", trace).replace("{span_id}", span)
+        # Headers are data: a link must not become a script.
+        return link if link and link.startswith(("https://", "http://")) else None
+
+
+class _May(Struct, frozen=True):
+    act: bool
+    reveal: bool
+    owners: bool
+
+
+async def session(site: Site, request: Request) -> dict[str, Any]:
+    """Return who looks, what they may do, and what they look at. Works without the store."""
+    viewer, engine = request.viewer, site.snapshot.engine
+    store = engine.store
+    is_known = engine.is_ready
+    return {
+        "app": site.title,
+        "version": __version__,
+        "store": {
+            "url": store.url,
+            "kind": store.url.partition(":")[0].partition("+")[0],
+            "grade": store.traits.grade.name if is_known else None,
+            "namespace": store.namespace,
+        },
+        "viewer": viewer.name or None,
+        "may": _May(viewer.may_act, viewer.may_reveal, viewer.may_see_owners),
+        "token": site.tokens.of(viewer),
+        "trace_link": site.trace_url is not None,
+        "refresh": REFRESH,
+    }

@@ -1,0 +1,197 @@
+"""Shared looks at the store: all viewers share one look of each kind per second.
+
+Nothing is asked unless somebody looks. Requests that come while a look is under way wait for it, so
+the cost for the store depends on what is looked at and not on how many do. Errors are shared, too:
+a store in trouble gets no more calls than a healthy one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.app import Tenure, engine_of
+from tenure.app.engine import Engine, Services
+from tenure.core.clock import Clock
+from tenure.core.jobs.records import JobRecord, Page, QueueCounts
+from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.leases import Lease
+from tenure.errors import StoreUnavailable
+from tenure.http.server.app_per_loop import Lending
+from tenure.timers import TimerPause, Timers, TimerView
+
+__all__ = ["Looks", "Snapshot", "TimerList", "without_contents"]
+
+T = TypeVar("T")
+
+_SHARED_FOR: Final = 1.0
+_KEPT: Final = 64
+"""How many looks are kept: each filter of a list and each job is a look of its own."""
+_PATIENCE: Final = 10.0
+
+LEASES_MAX: Final = 1000
+TIMERS_MAX: Final = 500
+LINES: Final = 20
+PREVIEWS: Final = 5
+
+
+class _Look:
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.at = math.inf  # until it has ended
+
+
+class Looks:
+    """Runs look-ups once for all that want them within a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
+
+    async def share(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return what `ask` returns, or has returned within the last second for this key."""
+        loop = asyncio.get_running_loop()
+        look = self._looks.get(key)
+        if look is None or look.task.get_loop() is not loop or not self._is_fresh(look):
+            look = self._begin(key, ask, loop)
+        # A request that is cancelled must not cancel the look of the others.
+        answer: T = await asyncio.shield(look.task)
+        return answer
+
+    def forget(self) -> None:
+        """Let the next request look anew: after an action its viewer wants to see the effect."""
+        self._looks.clear()
+
+    def _is_fresh(self, look: _Look) -> bool:
+        return not look.task.done() or self._clock.boot() - look.at < _SHARED_FOR
+
+    def _begin(
+        self, key: Hashable, ask: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoop
+    ) -> _Look:
+        look = _Look(loop.create_task(self._run(ask)))
+
+        def end(task: asyncio.Task[Any]) -> None:
+            look.at = self._clock.boot()
+            if not task.cancelled():
+                task.exception()  # all who wanted it may have gone
+
+        look.task.add_done_callback(end)
+        self._looks[key] = look
+        self._looks.move_to_end(key)
+        while len(self._looks) > _KEPT:
+            self._looks.popitem(last=False)
+        return look
+
+    async def _run(self, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await ask()
+        except TimeoutError:
+            msg = f"the store did not answer within {_PATIENCE:g} s"
+            raise StoreUnavailable(msg) from None
+
+
+class TimerList(Struct, frozen=True):
+    """All timers and schedules with their history and next ticks, and the pause of all."""
+
+    timers: list[TimerView]
+    pause: TimerPause | None
+
+
+class Snapshot:
+    """How the store of an app stands, from shared looks. Opens the app where it is not open."""
+
+    def __init__(self, app: Tenure) -> None:
+        self._app = app
+        self._lending = Lending(app)
+        self.looks = Looks(self.engine.store.clock)
+
+    @property
+    def engine(self) -> Engine:
+        return engine_of(self._app)
+
+    @property
+    def clock(self) -> Clock:
+        return self.engine.store.clock
+
+    async def services(self) -> Services:
+        """Return the open app. Raises StoreUnavailable if it cannot be opened."""
+        return await self._lending.services()
+
+    async def close(self) -> None:
+        """Close what was opened for the dashboard alone."""
+        await self._lending.close()
+
+    async def timers_service(self) -> Timers:
+        """Return the calls about timers."""
+        services = await self.services()
+        return Timers(self.engine.registry.plans, lambda: (services.store, services.jobs))
+
+    async def now(self) -> int:
+        """Return the store's time."""
+
+        async def ask() -> tuple[int, float]:
+            services = await self.services()
+            return (await services.store.ping()).now, self.clock.boot()
+
+        now, at = await self.looks.share("now", ask)
+        return now + round((self.clock.boot() - at) * 1e6)
+
+    async def queues(self) -> list[QueueCounts]:
+        """Return the counts of all queues."""
+
+        async def ask() -> list[QueueCounts]:
+            return await (await self.services()).store.jobs.counts()
+
+        return await self.looks.share("queues", ask)
+
+    async def replicas(self) -> list[ReplicaRecord]:
+        """Return the replicas, in the order in which they joined."""
+
+        async def ask() -> list[ReplicaRecord]:
+            return await (await self.services()).store.jobs.replicas()
+
+        return await self.looks.share("replicas", ask)
+
+    async def leases(self, prefix: str = "") -> list[Lease]:
+        """Return the holders and waiters of locks whose names start with `prefix`."""
+
+        async def ask() -> list[Lease]:
+            return await (await self.services()).store.leases.find(prefix, limit=LEASES_MAX)
+
+        return await self.looks.share(("leases", prefix), ask)
+
+    async def timers(self) -> TimerList:
+        """Return all timers, each with its newest history."""
+
+        async def ask() -> TimerList:
+            service = await self.timers_service()
+            views = await service.views(limit=TIMERS_MAX, lines=LINES, previews=PREVIEWS)
+            return TimerList(views, await service.paused())
+
+        return await self.looks.share("timers", ask)
+
+    async def find(self, **filters: Any) -> Page:
+        """Return a page of jobs as they are now, without their contents."""
+        page = await (await self.services()).store.jobs.find(**filters)
+        return replace(page, jobs=[without_contents(job) for job in page.jobs])
+
+    async def jobs(self, **filters: Any) -> Page:
+        """Return a page of jobs without their contents."""
+        key = ("jobs", *sorted(filters.items()))
+        return await self.looks.share(key, lambda: self.find(**filters))
+
+    async def records(self, ids: Sequence[str]) -> list[JobRecord | None]:
+        """Return jobs by id, as they are now and with their contents."""
+        return await (await self.services()).store.jobs.get(ids)
+
+
+def without_contents(job: JobRecord) -> JobRecord:
+    """Return a record that may be kept for a second: a megabyte of arguments may not."""
+    return replace(job, payload=b"", checkpoint=None, result=None)
