@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from tenure import __version__
+from tenure.cli.dashboard import dashboard
 from tenure.cli.doctor.command import doctor
 from tenure.cli.groups import CommandGroup
 from tenure.cli.jobs.commands import jobs
@@ -52,6 +53,7 @@ class _Program(CommandGroup):
     epilog="""\b
 Examples:
   tenure worker shop.tasks:app                  run jobs and timers
+  tenure dashboard                              show everything in a browser
   tenure jobs ls --state failed                 list failed jobs
   tenure locks ls                               list locks and their holders
   tenure timers ls                              list timers and their next ticks
@@ -71,6 +73,20 @@ def tenure(url: str | None, namespace: str | None, app_path: str | None) -> None
 
 
 for command in (
-    *(worker, ping, jobs, queues, timers, replicas, recover, prune, locks, why, migrate, doctor),
+    *(
+        worker,
+        dashboard,
+        ping,
+        jobs,
+        queues,
+        timers,
+        replicas,
+        recover,
+        prune,
+        locks,
+        why,
+        migrate,
+        doctor,
+    ),
 ):
     tenure.add_command(command)

@@ -25,7 +25,14 @@ from tenure.dashboard.routes import Route, find_route
 from tenure.dashboard.site import Site, TraceUrl
 from tenure.dashboard.stream import Ticker, topics_in
 from tenure.dashboard.viewer import Auth, viewer_of
-from tenure.errors import ConfigError, StoreError, StoreUnavailable, TenureError
+from tenure.errors import (
+    ConfigError,
+    JobNotFound,
+    StoreError,
+    StoreUnavailable,
+    TenureError,
+    TimerNotFound,
+)
 
 __all__ = ["Dashboard"]
 
@@ -154,7 +161,7 @@ class Dashboard:
             return ticker.listen(topics_in(query.get("topics", "")))
         route = find_route(method, parts[1:])
         body: Mapping[str, Any] = {}
-        if route.acts:
+        if route.action is not None:
             self._tokens.check(viewer, headers)
             body = await _body_of(headers, receive)
         request = Request(viewer=viewer, subject=route.subject, query=query, body=body)
@@ -165,7 +172,7 @@ class Dashboard:
         try:
             return json_answer(await route.handle(self._site, request))
         finally:
-            if route.acts:
+            if route.action is not None and route.action.changes:
                 self._site.snapshot.looks.forget()
                 self._ticker().touch()
 
@@ -196,6 +203,8 @@ def _refused(error: TenureError) -> Refusal:
         return Refusal(503, text, headers={"retry-after": "2"})
     if isinstance(error, StoreError):
         return Refusal(503, text)
+    if isinstance(error, JobNotFound | TimerNotFound):
+        return Refusal(404, text)
     return Refusal(400 if isinstance(error, ConfigError) else 409, text)
 
 

@@ -11,7 +11,9 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from tenure.dashboard.actions import ACTIONS, WHOLE_ACTIONS, Action
 from tenure.dashboard.answer import Refusal
+from tenure.dashboard.bulk import BULK_ACTIONS
 from tenure.dashboard.events import events
 from tenure.dashboard.jobs import job, jobs
 from tenure.dashboard.locks import locks
@@ -31,8 +33,8 @@ class Route(Struct, frozen=True):
 
     handle: Handle
     subject: str = ""
-    acts: bool = False
-    """Whether it is a POST: it changes something, or reveals contents."""
+    action: Action | None = None
+    """The action, if it is a POST."""
 
 
 _READ: Final[dict[str, Handle]] = {
@@ -44,18 +46,41 @@ _READ: Final[dict[str, Handle]] = {
     "replicas": replicas,
     "events": events,
 }
-_READ_ONE: Final[dict[str, Handle]] = {"jobs": job, "timers": timer}
+_WHOLE: Final = WHOLE_ACTIONS | BULK_ACTIONS
 
 
 def find_route(method: str, parts: Sequence[str]) -> Route:
     """Return the route of a path below `api/`. Raises Refusal 404 or 405."""
-    first, rest = (parts[0], parts[1:]) if parts else ("", ())
-    reads = _READ.get(first) if not rest else None
-    subject = "/".join(rest)
-    if reads is None and subject:
-        reads = _READ_ONE.get(first)
-    if reads is not None and method in ("GET", "HEAD"):
-        return Route(reads, subject)
-    if reads is None:
-        raise Refusal(404, "There is nothing at this address.")
-    raise Refusal(405, "Use GET.", headers={"allow": "GET, HEAD"})
+    action, subject = _find_action(parts)
+    if action is not None and method == "POST":
+        return Route(action, subject, action)
+    read, name = _find_read(parts)
+    if read is not None and method in ("GET", "HEAD"):
+        return Route(read, name)
+    if read is not None:
+        raise Refusal(405, "Use GET.", headers={"allow": "GET, HEAD"})
+    if action is not None:
+        raise Refusal(405, "Use POST.", headers={"allow": "POST"})
+    raise Refusal(404, "There is nothing at this address.")
+
+
+def _find_read(parts: Sequence[str]) -> tuple[Handle | None, str]:
+    match [*parts]:
+        case [page]:
+            return _READ.get(page), ""
+        case ["jobs", id_]:
+            return job, id_
+        case ["timers", *words]:
+            return timer, "/".join(words)
+        case _:
+            return None, ""
+
+
+def _find_action(parts: Sequence[str]) -> tuple[Action | None, str]:
+    match [*parts]:
+        case [first, last]:
+            return _WHOLE.get((first, last)), ""
+        case [first, *words, last] if words:
+            return ACTIONS.get((first, last)), "/".join(words)
+        case _:
+            return None, ""

@@ -25,11 +25,12 @@ from tenure.dashboard.snapshot import Snapshot
 from tenure.dashboard.viewer import Viewer
 from tenure.jobs import report_of
 
-__all__ = ["SEARCHED_MAX", "Criteria", "Matches", "matches", "read_criteria"]
+__all__ = ["SEARCHED_MAX", "Criteria", "Matches", "matches", "read_criteria", "selected"]
 
 SEARCHED_MAX: Final = 10_000
 _PAGE: Final = 200
 _UNINDEXED: Final = SEARCHED_MAX // _PAGE
+_SELECTED: Final = 1000  # pages of a bulk action, which may be short
 _HIDING: Final = 10  # pages that may consist of runs of timers
 _PATIENCE: Final = 5.0
 _ERROR_MAX: Final = 200
@@ -162,6 +163,27 @@ async def _search(
     where = " and ".join(states) if len(states) < len(STATES) else "each state"
     note = f"Searched {searched:,} jobs: the newest {SEARCHED_MAX:,} of {where} at most."
     return Matches(jobs, rest, searched, note)
+
+
+async def selected(
+    snapshot: Snapshot, criteria: Criteria, states: Sequence[JobState | None], most: int
+) -> tuple[list[JobRecord], bool]:
+    """Return up to `most` jobs in these states, newest first within each, and if there are more.
+
+    Reads as many pages as it takes; with an error text or the end of an id, the newest 10,000 jobs
+    of each state.
+    """
+    jobs: list[JobRecord] = []
+    pages = _UNINDEXED if criteria.id or criteria.error else _SELECTED
+    for state in states:
+        room = most - len(jobs)
+        in_state = replace(criteria, state=state)
+        # One more than there is room for tells whether there are more.
+        more, _, _ = await _scan(snapshot, in_state, room + 1, None, pages)
+        jobs += more[:room]
+        if len(more) > room:
+            return jobs, True
+    return jobs, False
 
 
 def _searched_states(criteria: Criteria) -> Sequence[JobState]:

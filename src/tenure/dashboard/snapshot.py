@@ -22,7 +22,7 @@ from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord, Page, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.leases import Lease
-from tenure.errors import StoreUnavailable
+from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
 from tenure.timers import TimerPause, Timers, TimerView
 
@@ -122,7 +122,10 @@ class Snapshot:
 
     async def services(self) -> Services:
         """Return the open app. Raises StoreUnavailable if it cannot be opened."""
-        return await self._lending.services()
+        try:
+            return await self._lending.services()
+        except ConfigError as error:  # the store has to be migrated, for example: no viewer's fault
+            raise StoreError(str(error)) from error
 
     async def close(self) -> None:
         """Close what was opened for the dashboard alone."""
