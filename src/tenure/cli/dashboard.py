@@ -6,17 +6,19 @@ import ipaddress
 import os
 import socket
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich.text import Text
 
 from tenure.app import Tenure
 from tenure.cli.target import Target, place, store_command
-from tenure.dashboard import BasicAuth, Dashboard, Viewer
 from tenure.errors import ConfigError
 from tenure.supervisor.app_finder import load_app
 from tenure.supervisor.log_setup import set_up_logging
+
+if TYPE_CHECKING:
+    from tenure.dashboard import BasicAuth
 
 __all__ = ["dashboard"]
 
@@ -81,6 +83,8 @@ def dashboard(
     TENURE_DASHBOARD_USER and TENURE_DASHBOARD_PASSWORD; put TLS in front of it before you open it
     to other machines. To use the sign-in of your service, mount tenure.dashboard.Dashboard there.
     """
+    from tenure.dashboard import Dashboard  # noqa: PLC0415 - other commands start faster
+
     server = _server()
     auth = _auth(may_act=not read_only, may_reveal=reveal)
     if auth is None and not _is_local(host):
@@ -131,6 +135,8 @@ def _auth(*, may_act: bool, may_reveal: bool) -> BasicAuth | None:
         return None
     if not user or not password:
         raise click.UsageError(f"Set both {_USER} and {_PASSWORD}, or none of them.")
+    from tenure.dashboard import BasicAuth, Viewer  # noqa: PLC0415 - as above
+
     viewer = Viewer(user, may_act=may_act, may_reveal=may_reveal, may_see_owners=may_reveal)
     return BasicAuth(viewer, password)
 
