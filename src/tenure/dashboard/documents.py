@@ -18,7 +18,12 @@ from tenure.dashboard.owners import owner_of, tags_to_show
 from tenure.jobs import report_of
 from tenure.runtime.attempts.handler import Handler
 
-__all__ = ["Places", "instant", "job_document", "lite", "place_of", "state_of"]
+__all__ = ["Places", "counted", "instant", "job_document", "lite", "place_of", "state_of"]
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 job" or "1,204 jobs"."""
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def instant(micros: int) -> datetime | None:

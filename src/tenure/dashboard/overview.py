@@ -13,7 +13,7 @@ from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.worker_info import Serving, read_serving
 from tenure.dashboard.counters import rates, tasks
-from tenure.dashboard.documents import instant, state_of
+from tenure.dashboard.documents import counted, instant, state_of
 from tenure.dashboard.reasons import alive, why_timer
 from tenure.dashboard.request import Request
 from tenure.dashboard.site import Site
@@ -126,12 +126,12 @@ def _about_replicas(
     if not alive(replicas):
         unfinished = sum(count.waiting + count.running for count in counts)
         if unfinished or timers.timers:
-            what = f"{unfinished:,} unfinished jobs" if unfinished else "timers do not tick"
+            what = counted(unfinished, "unfinished job") if unfinished else "timers do not tick"
             yield _line("error", f"No worker is alive: {what}.", _START, "replicas")
     expired = [replica for replica in replicas if state_of(replica) != "alive" and replica.held]
     if expired:
         held = sum(replica.held for replica in expired)
-        text = f"{len(expired)} workers stopped beating with {held:,} running jobs."
+        text = f"{counted(len(expired), 'worker')} stopped beating with {held:,} running."
         advice = "Workers recover them within seconds. If none is alive: tenure recover"
         yield _line("warning", text, advice, "replicas")
 
@@ -180,7 +180,7 @@ def _failures(failed: Sequence[JobRecord], now: int) -> list[dict[str, Any]]:
 
 def _about_failures(failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for line in failures[:3]:
-        many = "1 job" if line["count"] == 1 else f"{line['count']} jobs"
+        many = counted(line["count"], "job")
         text = f"Task {line['task']}: {many} failed for good in the last hour: {line['error']}"
         link = f"jobs?{urlencode({'state': 'failed', 'task': line['task']})}"
         yield _line("warning", text[:300], "Mend the cause, then requeue them.", link)

@@ -16,7 +16,7 @@ from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.jobs.view import waits_for_its_task
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.worker_info import read_serving
-from tenure.dashboard.documents import state_of
+from tenure.dashboard.documents import counted, state_of
 from tenure.timers import TimerInfo, TimerPause
 
 __all__ = ["Reason", "Surroundings", "alive", "why_job", "why_timer"]
@@ -93,12 +93,15 @@ def _why_no_worker_takes_it(
     is_overdue = (around.now - job.due) / 1e6 > SOON and not queue.running
     if not slots_of and (is_overdue or not is_incomplete):
         serves = f"runs the timer {timer!r}" if timer else f"serves queue {queue.queue}"
-        return Reason(f"{len(living)} alive, but no worker {serves}.", _START)
+        return Reason(f"{counted(len(living), 'worker')} alive, but none {serves}.", _START)
     held = sum(replica.held for replica in living if replica.id in slots_of)
     slots = sum(slots_of.values())
     if slots_of and held >= slots and not is_incomplete:
+        workers = f"the {len(slots_of)} workers that serve it"
+        if len(slots_of) == 1:
+            workers = "the worker that serves it"
         return Reason(
-            f"All {slots:,} slots of the {len(slots_of)} workers that serve it are busy.",
+            f"All {counted(slots, 'slot')} of {workers} are busy.",
             "Wait, or start more workers.",
         )
     ahead = max(queue.waiting - 1, 0)

@@ -1,0 +1,1 @@
+"""The dashboard: its routes, its protection, and what it costs the store."""
