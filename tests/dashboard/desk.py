@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import msgspec
@@ -71,7 +71,7 @@ class Stream:
         self.status = 0
         self.headers: dict[str, str] = {}
 
-    async def __aenter__(self) -> "Stream":
+    async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run())
         return self
 
@@ -118,8 +118,6 @@ class Stream:
     async def _send(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.headers = {
-                name.decode(): value.decode() for name, value in message["headers"]
-            }
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         elif message["body"]:
             self._parts.put_nowait(message["body"])

@@ -28,7 +28,11 @@ async def test_names_survive_as_data(still: Tenure, name: str) -> None:
     store = still._engine.services().store
     id_ = still._jobs._jobs_to_enqueue().new_id()
     await store.jobs.insert(
-        [NewJob(id=id_, task=name, queue=name, tags=(name,), payload=json.dumps({name: 1}).encode())]
+        [
+            NewJob(
+                id=id_, task=name, queue=name, tags=(name,), payload=json.dumps({name: 1}).encode()
+            )
+        ]
     )
     await still.pause_queue(name, reason=name)
     meta = {"host": name, "pid": name, "version": name, "memory": name}

@@ -60,9 +60,7 @@ async def post(desk: Desk, headers: Mapping[str, str], **request: Any) -> httpx2
         ),
     ],
 )
-async def test_only_its_own_pages_act(
-    still: Tenure, status: int, headers: dict[str, str]
-) -> None:
+async def test_only_its_own_pages_act(still: Tenure, status: int, headers: dict[str, str]) -> None:
     async with desk_on(still) as desk:
         encoded = {name: value.encode("latin-1") for name, value in headers.items()}
         reply = await post(desk, encoded)  # type: ignore[arg-type] # as bytes
@@ -98,9 +96,7 @@ async def test_a_token_is_of_one_viewer_and_one_process(still: Tenure) -> None:
         (413, b'{"reason": "' + b"x" * 16_384 + b'"}'),
     ],
 )
-async def test_bodies_are_bounded_json_objects(
-    still: Tenure, status: int, content: bytes
-) -> None:
+async def test_bodies_are_bounded_json_objects(still: Tenure, status: int, content: bytes) -> None:
     async with desk_on(still) as desk:
         headers = {"sec-fetch-site": "same-origin"}
         reply = await post(desk, headers, content=content)
@@ -196,9 +192,7 @@ async def test_whom_auth_does_not_know_gets_nothing(still: Tenure, answer: Any) 
         assert (await desk.client.post(PAUSE, json=BODY)).status_code == 401
 
 
-async def test_what_auth_raises_stays_here(
-    still: Tenure, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_auth_raises_stays_here(still: Tenure, caplog: pytest.LogCaptureFixture) -> None:
     def auth(_scope: object) -> str:
         raise LookupError("canary: ldap://admin:hunter2@directory")
 

@@ -103,16 +103,16 @@ async def test_timers_are_listed_and_shown(app: Tenure, shop: Shop) -> None:
 
 
 async def test_locks_are_listed(app: Tenure) -> None:
-    async with desk_on(app, None) as desk, app.lock("invoice:42", meta={"by": "me"}) as hold:
-        async with app.semaphore("gpu", 2):
-            locks = {lock["name"]: lock for lock in (await desk.get("api/locks"))["locks"]}
-            assert [*locks] == ["gpu", "invoice:42"]
-            assert locks["gpu"]["limit"] == 2
-            [holder] = locks["invoice:42"]["holders"]
-            assert (holder["fence"], holder["meta"]["by"]) == (hold.fence, "me")
-            assert 0 < holder["expires_in"] <= holder["ttl"]
-            [lock] = (await desk.get("api/locks", prefix="inv"))["locks"]
-            assert lock["name"] == "invoice:42"
+    invoice, gpu = app.lock("invoice:42", meta={"by": "me"}), app.semaphore("gpu", 2)
+    async with desk_on(app, None) as desk, invoice as hold, gpu:
+        locks = {lock["name"]: lock for lock in (await desk.get("api/locks"))["locks"]}
+        assert [*locks] == ["gpu", "invoice:42"]
+        assert locks["gpu"]["limit"] == 2
+        [holder] = locks["invoice:42"]["holders"]
+        assert (holder["fence"], holder["meta"]["by"]) == (hold.fence, "me")
+        assert 0 < holder["expires_in"] <= holder["ttl"]
+        [lock] = (await desk.get("api/locks", prefix="inv"))["locks"]
+        assert lock["name"] == "invoice:42"
 
 
 async def test_an_empty_store_has_empty_pages(app: Tenure) -> None:

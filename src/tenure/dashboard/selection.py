@@ -18,6 +18,7 @@ from tenure.core.jobs.records import JobRecord, Page
 from tenure.core.jobs.states import STATES, JobState
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.dashboard.answer import Refusal
+from tenure.dashboard.documents import counted
 from tenure.dashboard.owners import is_of_http, tags_of
 from tenure.dashboard.request import checked_name
 from tenure.dashboard.site import Site
@@ -161,7 +162,7 @@ async def _search(
     # With several states, there is no place from which to go on.
     rest = rest if len(states) == 1 and len(jobs) >= limit else None
     where = " and ".join(states) if len(states) < len(STATES) else "each state"
-    note = f"Searched {searched:,} jobs: the newest {SEARCHED_MAX:,} of {where} at most."
+    note = f"Searched {counted(searched, 'job')}: the newest {SEARCHED_MAX:,} of {where} at most."
     return Matches(jobs, rest, searched, note)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -21,6 +22,8 @@ from tenure.dashboard.request import Request
 from tenure.dashboard.snapshot import Snapshot
 from tenure.dashboard.viewer import Viewer
 from tenure.http.server.router import router_names
+
+log = logging.getLogger("tenure.dashboard")
 
 __all__ = ["Site", "TraceUrl", "session"]
 
@@ -87,7 +90,7 @@ class Site:
         if self.trace_url is None:
             return None
         if callable(self.trace_url):
-            link = self.trace_url(headers)
+            link = self._hooked_link(self.trace_url, headers)
         else:
             parts = headers.get("traceparent", "").split("-")
             if len(parts) != 4 or not all(parts):
@@ -96,6 +99,15 @@ class Site:
             link = self.trace_url.replace("{trace_id}", trace).replace("{span_id}", span)
         # Headers are data: a link must not become a script.
         return link if link and link.startswith(("https://", "http://")) else None
+
+    def _hooked_link(
+        self, hook: Callable[[Mapping[str, str]], str | None], headers: Mapping[str, str]
+    ) -> str | None:
+        try:
+            return hook(headers)
+        except Exception:
+            log.exception("trace_url= of the dashboard failed; the job has no link")
+            return None
 
 
 class _May(Struct, frozen=True):

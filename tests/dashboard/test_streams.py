@@ -1,0 +1,116 @@
+"""The stream of a page: it tells which pages have changed, and ends by itself."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenure import Tenure
+from tenure.dashboard import Dashboard, stream
+from tenure.testing import Faults, ManualClock
+from tests.dashboard.desk import Stream, desk_of
+
+
+async def next_tick(stream: Stream, clock: ManualClock) -> dict[str, Any]:
+    """Let time pass until there is a tick."""
+    tick = asyncio.create_task(stream.tick())
+    for _ in range(20):
+        await clock.advance(1)
+        if tick.done():
+            break
+    return await tick
+
+
+async def test_a_change_is_told_for_its_pages(still: Tenure, clock: ManualClock) -> None:
+    @still.task
+    async def work() -> None: ...
+
+    dashboard = Dashboard(still)
+    async with Stream(dashboard) as stream:
+        first = (await stream.tick())["topics"]
+        assert stream.headers["content-type"] == "text/event-stream"
+        await clock.advance(3)
+        assert stream.is_quiet
+        await work.enqueue()
+        second = (await next_tick(stream, clock))["topics"]
+        changed = {topic for topic in first if second[topic] != first[topic]}
+        assert changed == {"overview", "jobs"}
+        async with still.lock("lamp"):
+            third = (await next_tick(stream, clock))["topics"]
+            assert {topic for topic in second if third[topic] != second[topic]} == {"locks"}
+        store = still._engine.services().store
+        await store.jobs.beat(["r1"], ttl=60, meta={"host": "h"})
+        fourth = third
+        while fourth["replicas"] == third["replicas"]:
+            fourth = (await next_tick(stream, clock))["topics"]
+        assert fourth["events"] != third["events"]  # it has joined
+    await dashboard.close()
+
+
+async def test_an_action_is_told_at_once(still: Tenure) -> None:
+    dashboard = Dashboard(still, auth=lambda _scope: "ann")
+    async with Stream(dashboard) as stream, desk_of(dashboard) as desk:
+        first = (await stream.tick())["topics"]
+        await desk.post("api/queues/mail/pause", seconds=None, reason="")
+        second = (await stream.tick())["topics"]
+        assert all(second[topic] > first[topic] for topic in first)
+    await dashboard.close()
+
+
+async def test_a_stream_ends_so_that_servers_can_stop(still: Tenure, clock: ManualClock) -> None:
+    dashboard = Dashboard(still)
+    async with Stream(dashboard) as page:
+        await page.tick()
+        for _ in range(int(stream.STREAM_FOR) + 1):
+            await clock.advance(1)
+        await page.ended()
+    await dashboard.close()
+
+
+async def test_the_number_of_streams_is_limited(
+    still: Tenure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "STREAMS_MAX", 1)
+    dashboard = Dashboard(still)
+    async with desk_of(dashboard) as desk:
+        async with Stream(dashboard) as page:
+            await page.tick()
+            reply = await desk.client.get("api/stream")
+            assert (reply.status_code, reply.headers["retry-after"]) == (429, "30")
+        async with Stream(dashboard) as page:
+            await page.tick()
+            assert page.status == 200
+    await dashboard.close()
+
+
+async def test_trouble_is_told_and_its_end(
+    still: Tenure, faults: Faults, clock: ManualClock
+) -> None:
+    dashboard = Dashboard(still)
+    async with Stream(dashboard, b"topics=overview") as page:
+        await page.tick()
+        await clock.advance(3)
+        faults.lose_request("counts", 100)
+        assert (await next_tick(page, clock))["trouble"]
+        faults.heal()
+        assert (await next_tick(page, clock))["trouble"] is None
+    await dashboard.close()
+
+
+async def test_streams_end_with_the_dashboard(still: Tenure) -> None:
+    dashboard = Dashboard(still)
+    async with Stream(dashboard) as page:
+        await page.tick()
+        await dashboard.close()
+        assert not any("_poll" in repr(task) for task in asyncio.all_tasks())
+
+
+async def test_versions_rise_over_restarts(still: Tenure, clock: ManualClock) -> None:
+    versions = []
+    for _ in range(2):
+        dashboard = Dashboard(still)
+        async with Stream(dashboard) as page:
+            versions.append((await page.tick())["topics"]["jobs"])
+        await dashboard.close()
+        await clock.advance(1)
+    assert versions[0] < versions[1]
