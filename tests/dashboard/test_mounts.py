@@ -112,8 +112,8 @@ async def test_assets_are_checked_and_not_sent_again(dashboard: Dashboard) -> No
         first = await desk.client.get("assets/app.js")
         assert first.headers["content-type"] == "text/javascript; charset=utf-8"
         assert first.headers["cache-control"] == "no-cache"
-        known = {"if-none-match": first.headers["etag"]}
-        again = await desk.client.get("assets/app.js", headers=known)
+        condition = {"if-none-match": first.headers["etag"]}
+        again = await desk.client.get("assets/app.js", headers=condition)
         assert (again.status_code, again.content) == (304, b"")
         head = await desk.client.head("assets/app.js")
         assert (head.content, head.headers["content-length"]) == (b"", "10")

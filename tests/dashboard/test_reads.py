@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from tenure import Tenure
+from tenure.core.ids import JobIds
+from tenure.core.jobs.records import NewJob
 from tests.dashboard.desk import Desk, desk_on
 from tests.rig.wait import wait_until_async
 
@@ -142,3 +144,22 @@ async def test_the_first_page_says_what_needs_attention(app: Tenure, shop: Shop)
         await desk.post("api/queues/mail/pause", seconds=None, reason="it moves")
         lines = (await desk.get("api/overview"))["attention"]
         assert "Queue mail is paused: it moves." in [line["text"] for line in lines]
+
+
+async def test_parents_and_children_are_linked(app: Tenure) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    parent = await work.enqueue()
+    store = app._engine.services().store
+    ids = JobIds(store.clock)
+    tags = ("x", f"@parent:{parent.id}")
+    children = [NewJob(id=ids.make(), task="child", tags=tags) for _ in range(2)]
+    await store.jobs.insert(children)
+    async with desk_on(app) as desk:
+        shown = await desk.get(f"api/jobs/{parent.id}")
+        assert [job["id"] for job in shown["children"]] == [children[1].id, children[0].id]
+        assert shown["parent"] is None
+        child = await desk.get(f"api/jobs/{children[0].id}")
+        assert (child["parent"]["id"], child["parent"]["task"]) == (parent.id, "work")
+        assert child["tags"] == ["x"]

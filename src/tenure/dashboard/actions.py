@@ -95,8 +95,10 @@ async def _requeue(site: Site, request: Request) -> Done:
 
 async def _delete(site: Site, request: Request) -> Done:
     services = await site.snapshot.services()
-    await services.jobs.delete(_id_of(request))
-    return _ended("deleted")
+    [answer] = await services.store.jobs.delete([_id_of(request)])
+    if answer not in (None, "deleted"):
+        raise Refusal(409, "Cancel this job first, and delete it when it has ended.")
+    return _ended(answer)
 
 
 def _id_of(request: Request) -> str:

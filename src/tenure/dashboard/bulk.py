@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
-from tenure.core.jobs.states import JobState
+from tenure.core.jobs.states import STATES, JobState, may_delete
 from tenure.dashboard import audit
 from tenure.dashboard.actions import Action, Done
 from tenure.dashboard.answer import Refusal
@@ -36,16 +36,14 @@ class _Verb(Struct, frozen=True):
     allowed: tuple[JobState, ...]
 
 
+_DELETABLE: Final = tuple(state for state in STATES if may_delete(state))
+
 _VERBS: Final[dict[str, _Verb]] = {
     "cancel": _Verb(
         ("waiting", "running"), frozenset({"cancelled", "requested"}), ("waiting", "running")
     ),
     "requeue": _Verb(("failed",), frozenset({"requeued"}), ("succeeded", "failed", "cancelled")),
-    "delete": _Verb(
-        ("succeeded", "failed", "cancelled"),
-        frozenset({"deleted"}),
-        ("succeeded", "failed", "cancelled"),
-    ),
+    "delete": _Verb(_DELETABLE, frozenset({"deleted"}), _DELETABLE),
 }
 
 

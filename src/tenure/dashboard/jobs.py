@@ -12,10 +12,11 @@ from tenure.core.ids import is_job_id
 from tenure.core.jobs.options import read_options
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import numbered_history, runs_of
-from tenure.core.jobs.states import FINISHED
+from tenure.core.jobs.states import FINISHED, may_delete
 from tenure.core.jobs.view import as_datetime
 from tenure.dashboard.answer import Refusal
-from tenure.dashboard.documents import Places, instant
+from tenure.dashboard.documents import Places, instant, lite
+from tenure.dashboard.lineage import children_tag, parent_of
 from tenure.dashboard.masks import argument_names
 from tenure.dashboard.reasons import why_job
 from tenure.dashboard.request import Request
@@ -29,6 +30,7 @@ __all__ = ["job", "jobs", "record_of"]
 
 _LIMIT: Final = 50
 _LIMIT_MAX: Final = 200
+_CHILDREN_MAX: Final = 50
 _PAGING: Final = ("cursor", "limit")
 
 
@@ -97,8 +99,7 @@ async def job(site: Site, request: Request) -> dict[str, Any]:
             "sizes": seen.sizes,
             "arguments": {"names": seen.arguments},
             "attempts": [*_attempts(record, places)],
-            "parent": None,
-            "children": [],
+            **await _family(site, record, places),
             "trace_link": site.trace_link(headers),
             "may": [*_possible(site, record, viewer)],
         }
@@ -115,6 +116,23 @@ async def _look(site: Site, id_: str) -> _Seen:
     return _Seen(without_contents(record), sizes, argument_names(record.payload))
 
 
+async def _family(site: Site, record: JobRecord, places: Places) -> dict[str, Any]:
+    """Return the job that has enqueued this one, and the newest jobs that this one has."""
+    snapshot, parent = site.snapshot, parent_of(record.tags)
+    page = await snapshot.jobs(tag=children_tag(record.id), limit=_CHILDREN_MAX)
+    family: dict[str, Any] = {
+        "parent": None,
+        "children": [lite(child, places) for child in page.jobs],
+        "has_more_children": page.cursor is not None,
+    }
+    if parent is not None:
+        [stored] = await snapshot.looks.share(
+            ("parent", parent), lambda: snapshot.records([parent])
+        )
+        family["parent"] = None if stored is None else lite(stored, places)
+    return family
+
+
 def _kept_until(record: JobRecord) -> Any:
     if record.state not in FINISHED:
         return None
@@ -127,13 +145,12 @@ def _possible(site: Site, record: JobRecord, viewer: Viewer) -> Iterator[str]:
         yield "contents"
     if not viewer.may_act:
         return
-    if record.state not in FINISHED:
-        if not record.cancelling:
-            yield "cancel"
-        return
-    if not record.schedule:  # a run of a timer is triggered, not requeued
+    if record.state not in FINISHED and not record.cancelling:
+        yield "cancel"
+    if record.state in FINISHED and not record.schedule:  # runs of timers are triggered
         yield "requeue"
-    yield "delete"
+    if may_delete(record.state):
+        yield "delete"
 
 
 def _attempts(record: JobRecord, places: Places) -> Iterator[Mapping[str, Any]]:

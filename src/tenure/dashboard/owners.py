@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tenure.dashboard.lineage import is_of_lineage
 from tenure.http.request import owner_tag
 
 __all__ = ["is_of_http", "owner_of", "tags_of", "tags_to_show"]
@@ -31,7 +32,7 @@ def owner_of(tags: Iterable[str]) -> str | None:
 
 def tags_to_show(tags: Iterable[str]) -> list[str]:
     """Return the tags that the user's code has given a job."""
-    return [tag for tag in tags if not is_of_http(tag)]
+    return [tag for tag in tags if not (is_of_http(tag) or is_of_lineage(tag))]
 
 
 def tags_of(owner: str, routers: Sequence[str]) -> list[str]:
