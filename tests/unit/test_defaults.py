@@ -12,6 +12,7 @@ from tenure import Backoff, Tenure, Unique
 from tenure.app import engine_of
 from tenure.cli.worker.command import worker
 from tenure.core.settings import URL_DEFAULT, Settings, usable_cores
+from tenure.dashboard import Dashboard
 from tenure.http import AsyncClient, AsyncRouter, Client
 
 PAGE = Path(__file__).parents[2] / "docs" / "defaults.md"
@@ -94,6 +95,7 @@ SECTIONS: Mapping[str, Callable[[], dict[str, object]]] = {
     "Locks": of_locks,
     "HTTP": of_http,
     "HTTP client": of_client,
+    "Dashboard": lambda: defaults(Dashboard.__init__),
 }
 
 
