@@ -235,7 +235,7 @@ async def test_only_its_own_names_are_answered(still: Tenure) -> None:
 
 def test_wrong_options_are_refused() -> None:
     app = Tenure("memory://")
-    for wrong in ({"auth": "ann"}, {"reveal": {"task": "sometimes"}}):
+    for wrong in ({"auth": "ann"}, {"reveal": {"task": "often"}}, {"trace_url": "javascript:x"}):
         with pytest.raises(ConfigError):
             Dashboard(app, **wrong)  # type: ignore[arg-type] # that is what is refused
     with pytest.raises(ConfigError):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -141,7 +142,7 @@ class Dashboard:
         else:
             await _send_stream(scope, receive, send, answer)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer | AsyncIterator[bytes]:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | AsyncGenerator[bytes, None]:
         headers = _headers_of(scope)
         check_host(headers, self._hosts)
         root, parts = _split(scope)
@@ -290,7 +291,7 @@ async def _send_whole(scope: Scope, send: Send, answer: Answer) -> None:
 
 
 async def _send_stream(
-    scope: Scope, receive: Receive, send: Send, stream: AsyncIterator[bytes]
+    scope: Scope, receive: Receive, send: Send, stream: AsyncGenerator[bytes, None]
 ) -> None:
     """Send a stream until it ends or its viewer goes."""
     del scope
@@ -306,10 +307,13 @@ async def _send_stream(
         await asyncio.gather(sending, leaving, return_exceptions=True)
 
 
-async def _send_parts(send: Send, headers: Mapping[str, str], stream: AsyncIterator[bytes]) -> None:
+async def _send_parts(
+    send: Send, headers: Mapping[str, str], stream: AsyncGenerator[bytes, None]
+) -> None:
     await send(_start(200, headers))
-    async for part in stream:
-        await send({"type": "http.response.body", "body": part, "more_body": True})
+    async with aclosing(stream):  # also if it is cancelled while it sends
+        async for part in stream:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

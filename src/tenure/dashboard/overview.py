@@ -19,6 +19,7 @@ from tenure.dashboard.request import Request
 from tenure.dashboard.site import Site
 from tenure.dashboard.snapshot import TimerList
 from tenure.jobs import report_of
+from tenure.timers import TimerView
 
 __all__ = ["overview"]
 
@@ -27,6 +28,7 @@ _FAILED: Final = 200
 _NAMED: Final = 20
 _RECENT: Final = 3600.0
 _TICKS: Final = 10
+_TIMERS_NAMED: Final = 3
 _START: Final = "Start one: tenure worker MODULE:APP"
 
 
@@ -45,7 +47,7 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     attention = [
         *_about_replicas(counts, replicas, timers),
         *_about_queues(queues),
-        *_about_timers(timers, now),
+        *_about_timers(timers, has_workers=bool(alive(replicas))),
         *_about_failures(failures),
     ]
     attention.sort(key=lambda line: ("error", "warning", "note").index(line["level"]))
@@ -136,20 +138,31 @@ def _about_replicas(
         yield _line("warning", text, advice, "replicas")
 
 
-def _about_timers(timers: TimerList, now: int) -> Iterator[dict[str, Any]]:
+def _about_timers(timers: TimerList, *, has_workers: bool) -> Iterator[dict[str, Any]]:
     if timers.pause is not None:
         reason = f": {timers.pause.reason}" if timers.pause.reason else ""
         yield _line("warning", f"All timers are paused{reason}.", "Resume them.", "timers")
-    for view in timers.timers:
-        info = view.info
-        link = f"timers/{quote(info.name, safe='')}"
-        is_urgent = not info.is_declared or info.ahead
-        why = why_timer(info, None, now) if is_urgent and not info.renamed_to else None
-        if why is not None:
-            yield _line("warning", f"Timer {info.name}: {why.text}", why.next, link)
-        elif info.latest is not None and info.latest.outcome in ("failed", "missed"):
-            text = f"Timer {info.name}: its last tick {_came_out(info.latest.outcome)}."
-            yield _line("warning", text, "Look at its history.", link)
+    lines = [
+        line for view in timers.timers if (line := _about_timer(view, has_workers=has_workers))
+    ]
+    yield from lines[:_TIMERS_NAMED]
+    if more := lines[_TIMERS_NAMED:]:
+        text = f"{counted(len(more), 'more timer')} did not tick as they should."
+        yield _line("warning", text, "Look at all timers.", "timers")
+
+
+def _about_timer(view: TimerView, *, has_workers: bool) -> dict[str, Any] | None:
+    info = view.info
+    link = f"timers/{quote(info.name, safe='')}"
+    # Without any worker, one line says so for all timers.
+    is_urgent = (not info.is_declared and has_workers) or info.ahead
+    why = why_timer(info, None) if is_urgent and not info.renamed_to else None
+    if why is not None:
+        return _line("warning", f"Timer {info.name}: {why.text}", why.next, link)
+    if info.latest is not None and info.latest.outcome in ("failed", "missed"):
+        text = f"Timer {info.name}: its last tick {_came_out(info.latest.outcome)}."
+        return _line("warning", text, "Look at its history.", link)
+    return None
 
 
 def _came_out(outcome: str) -> str:

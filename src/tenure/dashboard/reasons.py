@@ -108,9 +108,8 @@ def _why_no_worker_takes_it(
     return Reason(f"Waits its turn: {ahead:,} others waiting, {queue.running:,} running.")
 
 
-def why_timer(info: TimerInfo, everything: TimerPause | None, now: int) -> Reason | None:
+def why_timer(info: TimerInfo, everything: TimerPause | None) -> Reason | None:
     """Return what keeps a timer from ticking; None if nothing does."""
-    del now
     if info.renamed_to:
         return Reason(f"It is called {info.renamed_to} now, so no worker runs this one.")
     if info.ahead:

@@ -60,8 +60,8 @@ class Criteria(Struct, frozen=True, kw_only=True):
 
     @property
     def hides_timers(self) -> bool:
-        named = (self.queue or "").startswith("@") or (self.task or "").startswith("@")
-        return not (self.timers or named or self.id)
+        # Runs of timers have a queue and tasks of their own: other names leave them out.
+        return not (self.timers or self.queue or self.task or self.id)
 
     @property
     def is_indexed(self) -> bool:
@@ -200,8 +200,11 @@ async def _scan(
     """Return jobs that fit among a bounded number, where to go on, and how many were read."""
     jobs: list[JobRecord] = []
     searched = 0
+    # Mostly the first jobs fit; a page more than needed may be megabytes of arguments.
+    size = min(limit, _PAGE) if criteria.hides_timers else _PAGE
     for _ in range(pages):
-        page = await _find(snapshot.find, criteria, _PAGE, cursor)
+        page = await _find(snapshot.find, criteria, size, cursor)
+        size = _PAGE
         searched += len(page.jobs)
         jobs += filter(criteria.fits, page.jobs)
         cursor = page.cursor

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -21,6 +23,7 @@ from tenure.dashboard.recent_events import RecentEvents
 from tenure.dashboard.request import Request
 from tenure.dashboard.snapshot import Snapshot
 from tenure.dashboard.viewer import Viewer
+from tenure.errors import ConfigError, TenureError
 from tenure.http.server.router import router_names
 
 log = logging.getLogger("tenure.dashboard")
@@ -29,6 +32,9 @@ __all__ = ["Site", "TraceUrl", "session"]
 
 TraceUrl = str | Callable[[Mapping[str, str]], str | None]
 """The address of a job's trace: with {trace_id} and {span_id}, or a function of its headers."""
+
+_PATIENCE: Final = 1.0
+_SCHEMES: Final = ("https://", "http://")
 
 REFRESH: Final = 2.0
 """Every so many seconds the store is looked at while a page is open."""
@@ -51,6 +57,9 @@ class Site:
         self.snapshot = Snapshot(app)
         self.masks = masks
         self.tokens = tokens
+        if isinstance(trace_url, str) and not trace_url.startswith(_SCHEMES):
+            msg = f"trace_url= must begin with https:// or http://, not {trace_url!r}."
+            raise ConfigError(msg)
         self.trace_url = trace_url
         self._routers = routers
         self.title = title or self.snapshot.engine.store.namespace
@@ -98,7 +107,7 @@ class Site:
             trace, span = quote(parts[1], safe=""), quote(parts[2], safe="")
             link = self.trace_url.replace("{trace_id}", trace).replace("{span_id}", span)
         # Headers are data: a link must not become a script.
-        return link if link and link.startswith(("https://", "http://")) else None
+        return link if link and link.startswith(_SCHEMES) else None
 
     def _hooked_link(
         self, hook: Callable[[Mapping[str, str]], str | None], headers: Mapping[str, str]
@@ -118,16 +127,18 @@ class _May(Struct, frozen=True):
 
 async def session(site: Site, request: Request) -> dict[str, Any]:
     """Return who looks, what they may do, and what they look at. Works without the store."""
-    viewer, engine = request.viewer, site.snapshot.engine
-    store = engine.store
-    is_known = engine.is_ready
+    viewer, store = request.viewer, site.snapshot.engine.store
+    with suppress(TenureError, TimeoutError):  # a page must open while the store hangs
+        async with asyncio.timeout(_PATIENCE):
+            await site.snapshot.services()
+    grade = None if site.snapshot.grade is None else site.snapshot.grade.name
     return {
         "app": site.title,
         "version": __version__,
         "store": {
             "url": store.url,
             "kind": store.url.partition(":")[0].partition("+")[0],
-            "grade": store.traits.grade.name if is_known else None,
+            "grade": grade,
             "namespace": store.namespace,
         },
         "viewer": viewer.name or None,

@@ -21,7 +21,7 @@ from tenure.app.engine import Engine, Services
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord, Page, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
-from tenure.core.leases import Lease
+from tenure.core.leases import Grade, Lease
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
 from tenure.timers import TimerPause, Timers, TimerView
@@ -111,6 +111,8 @@ class Snapshot:
         self._app = app
         self._lending = Lending(app)
         self.looks = Looks(self.engine.store.clock)
+        self.grade: Grade | None = self.engine.store.traits.grade if self.engine.is_ready else None
+        """The grade of the store, once it was reached."""
 
     @property
     def engine(self) -> Engine:
@@ -123,9 +125,11 @@ class Snapshot:
     async def services(self) -> Services:
         """Return the open app. Raises StoreUnavailable if it cannot be opened."""
         try:
-            return await self._lending.services()
+            services = await self._lending.services()
         except ConfigError as error:  # the store has to be migrated, for example: no viewer's fault
             raise StoreError(str(error)) from error
+        self.grade = services.store.traits.grade
+        return services
 
     async def close(self) -> None:
         """Close what was opened for the dashboard alone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +53,7 @@ class Ticker:
         self._poller: asyncio.Task[None] | None = None
         self._turn = asyncio.Event()
 
-    async def listen(self, topics: frozenset[str]) -> AsyncIterator[bytes]:
+    async def listen(self, topics: frozenset[str]) -> AsyncGenerator[bytes, None]:
         """Yield events of a stream: one at once, then one for each change."""
         clock = self._site.snapshot.clock
         end, sent_at = clock.boot() + STREAM_FOR, clock.boot()

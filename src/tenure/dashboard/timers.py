@@ -20,8 +20,8 @@ __all__ = ["timer", "timers"]
 async def timers(site: Site, request: Request) -> dict[str, Any]:
     """Return the first 500 timers by name, each with its last 20 outcomes."""
     del request
-    listed, now = await site.snapshot.timers(), await site.snapshot.now()
-    documents = [_document(view, listed.pause, now) for view in listed.timers]
+    listed = await site.snapshot.timers()
+    documents = [_document(view, listed.pause) for view in listed.timers]
     document = {
         "paused": _pause(listed.pause),
         "timers": documents,
@@ -43,13 +43,13 @@ async def timer(site: Site, request: Request) -> dict[str, Any]:
     views, pause = await snapshot.looks.share(("timer", name), ask)
     if not views:
         raise Refusal(404, f"The store knows no timer {name!r}.")
-    document = {"paused": _pause(pause), **_document(views[0], pause, await snapshot.now())}
+    document = {"paused": _pause(pause), **_document(views[0], pause)}
     return await site.stamped(document)
 
 
-def _document(view: TimerView, everything: TimerPause | None, now: int) -> dict[str, Any]:
+def _document(view: TimerView, everything: TimerPause | None) -> dict[str, Any]:
     info = view.info
-    why = why_timer(info, everything, now)
+    why = why_timer(info, everything)
     return {
         "name": info.name,
         "kind": info.kind,
