@@ -1,22 +1,82 @@
-"""What replicas have counted in the last hour, by task and queue; the one place that reads it."""
+"""What attempts did in the last hour, as workers have counted it: for a chart and for a table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
 
-from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.jobs.view import as_datetime
 
-__all__ = ["rates", "tasks"]
+__all__ = ["RunLine", "rates", "tasks"]
 
-
-def rates(replicas: Sequence[ReplicaRecord], now: int) -> dict[str, Any] | None:
-    """Return what was started and has ended in each minute; None if no replica counts."""
-    del replicas, now
-    return None
+MINUTES: Final = 60
+_TASKS_MAX: Final = 100
+_COUNTED: Final = ("started", "succeeded", "failed", "retried")
 
 
-def tasks(replicas: Sequence[ReplicaRecord], now: int) -> list[dict[str, Any]]:
-    """Return counts and run times of each task; empty if no replica counts."""
-    del replicas, now
-    return []
+class RunLine(Protocol):
+    """The attempts of one task on one queue in one minute, over all workers."""
+
+    @property
+    def minute(self) -> datetime: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def started(self) -> int: ...
+    @property
+    def succeeded(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def retried(self) -> int: ...
+    @property
+    def cancelled(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def longest(self) -> float: ...
+
+
+def rates(lines: Iterable[RunLine], now: int) -> dict[str, Any]:
+    """Return what began and ended in each of the last 60 minutes, the present one last."""
+    this_minute = as_datetime(now).replace(second=0, microsecond=0)
+    first = this_minute - timedelta(minutes=MINUTES - 1)
+    minutes = [first + timedelta(minutes=number) for number in range(MINUTES)]
+    sums = {name: [0] * MINUTES for name in _COUNTED}
+    for line in lines:
+        # The clock of a worker may be ahead of the store's.
+        at = min((line.minute - first) // timedelta(minutes=1), MINUTES - 1)
+        if at >= 0:
+            for name in _COUNTED:
+                sums[name][at] += getattr(line, name)
+    return {"minutes": minutes, **sums}
+
+
+def tasks(lines: Sequence[RunLine]) -> list[dict[str, Any]]:
+    """Return the counts and run times of the hour by task and queue, the busiest 100 first."""
+    groups: dict[tuple[str, str], list[RunLine]] = {}
+    for line in lines:
+        groups.setdefault((line.task, line.queue), []).append(line)
+    documents = [_task(*names, group) for names, group in groups.items()]
+    documents.sort(key=lambda task: (-task["started"], task["task"], task["queue"]))
+    return documents[:_TASKS_MAX]
+
+
+def _task(task: str, queue: str, lines: Sequence[RunLine]) -> dict[str, Any]:
+    counts = {name: sum(getattr(line, name) for line in lines) for name in _COUNTED}
+    ended = sum(
+        line.succeeded + line.failed + line.retried + line.cancelled + line.lost for line in lines
+    )
+    seconds = sum(line.seconds for line in lines)
+    return {
+        "task": task,
+        "queue": queue,
+        **counts,
+        "seconds_mean": seconds / ended if ended else None,
+        "seconds_max": max(line.longest for line in lines) if ended else None,
+    }

@@ -39,6 +39,7 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     counts, replicas = await snapshot.queues(), await snapshot.replicas()
     timers, now = await snapshot.timers(), await snapshot.now()
     failed = (await snapshot.jobs(state="failed", limit=_FAILED)).jobs
+    lines = await snapshot.run_lines()
     site.recent.compare(replicas)
     ages = snapshot.engine.settings.queue_expected
     late = {queue.queue for queue in overdue_queues(counts, ages)}
@@ -54,8 +55,8 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     document = {
         "attention": attention[:_NAMED],
         "queues": queues[:_QUEUES_MAX],
-        "rates": rates(replicas, now),
-        "tasks": tasks(replicas, now),
+        "rates": None if lines is None else rates(lines, now),
+        "tasks": [] if lines is None else tasks(lines),
         "failures": failures,
         "replicas": _capacity(replicas),
         "ticks": _ticks(timers),

@@ -22,6 +22,7 @@ from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord, Page, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.leases import Grade, Lease
+from tenure.dashboard.counters import RunLine
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
 from tenure.timers import TimerPause, Timers, TimerView
@@ -54,11 +55,13 @@ class Looks:
         self._clock = clock
         self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
 
-    async def share(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what `ask` returns, or has returned within the last second for this key."""
+    async def share(
+        self, key: Hashable, ask: Callable[[], Awaitable[T]], keep: float = _SHARED_FOR
+    ) -> T:
+        """Return what `ask` returns, or returned for this key within the last `keep` seconds."""
         loop = asyncio.get_running_loop()
         look = self._looks.get(key)
-        if look is None or look.task.get_loop() is not loop or not self._is_fresh(look):
+        if look is None or look.task.get_loop() is not loop or not self._is_fresh(look, keep):
             look = self._begin(key, ask, loop)
         # A request that is cancelled must not cancel the look of the others.
         answer: T = await asyncio.shield(look.task)
@@ -68,8 +71,8 @@ class Looks:
         """Let the next request look anew: after an action its viewer wants to see the effect."""
         self._looks.clear()
 
-    def _is_fresh(self, look: _Look) -> bool:
-        return not look.task.done() or self._clock.boot() - look.at < _SHARED_FOR
+    def _is_fresh(self, look: _Look, keep: float) -> bool:
+        return not look.task.done() or self._clock.boot() - look.at < keep
 
     def _begin(
         self, key: Hashable, ask: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoop
@@ -165,6 +168,10 @@ class Snapshot:
             return await (await self.services()).store.jobs.replicas()
 
         return await self.looks.share("replicas", ask)
+
+    async def run_lines(self) -> Sequence[RunLine] | None:
+        """Return what attempts did in the last hour; None if workers do not count it."""
+        return None
 
     async def leases(self, prefix: str = "") -> list[Lease]:
         """Return the holders and waiters of locks whose names start with `prefix`."""
