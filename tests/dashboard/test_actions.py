@@ -87,6 +87,7 @@ async def test_timers_are_paused_resumed_and_triggered(
     async def report() -> None: ...
 
     async with desk_on(app) as desk, app.worker():
+        await wait_until_async(app.replicas)
         await wait_until_async(app.timers)
         await desk.post("api/timers/report/pause", seconds=60, reason="moving")
         timer = await desk.get("api/timers/report")

@@ -82,6 +82,7 @@ async def _check_finished(desk: Desk, done: str, failed: str) -> None:
 
 async def test_timers_are_listed_and_shown(app: Tenure, shop: Shop) -> None:
     async with desk_on(app) as desk, app.worker():
+        await wait_until_async(app.replicas)
         await wait_until_async(app.timers)
         run = await app.timer_handle("yearly/report").trigger()
         await run.wait(20)
