@@ -22,6 +22,7 @@ COMMANDS = (
     ["worker"],
     ["ping"],
     ["jobs", "ls"],
+    ["dashboard"],
     ["jobs", "show"],
     ["jobs", "tail"],
     ["jobs", "watch"],
