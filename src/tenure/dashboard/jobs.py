@@ -126,11 +126,14 @@ async def _family(site: Site, record: JobRecord, places: Places) -> dict[str, An
         "has_more_children": page.cursor is not None,
     }
     if parent is not None:
-        [stored] = await snapshot.looks.share(
-            ("parent", parent), lambda: snapshot.records([parent])
-        )
+        stored = await snapshot.looks.share(("parent", parent), lambda: _parent(site, parent))
         family["parent"] = None if stored is None else lite(stored, places)
     return family
+
+
+async def _parent(site: Site, id_: str) -> JobRecord | None:
+    [record] = await site.snapshot.records([id_])
+    return None if record is None else without_contents(record)
 
 
 def _kept_until(record: JobRecord) -> Any:

@@ -79,9 +79,10 @@ class Site:
     async def surroundings(self) -> Surroundings:
         """Return what explains why jobs wait."""
         snapshot = self.snapshot
-        return Surroundings(
-            await snapshot.now(), await snapshot.queues(), await snapshot.replicas()
+        now, queues, replicas = await asyncio.gather(
+            snapshot.now(), snapshot.queues(), snapshot.replicas()
         )
+        return Surroundings(now, queues, replicas)
 
     def job(self, job: JobRecord, viewer: Viewer, around: Surroundings) -> dict[str, Any]:
         """Return a job as lists have it."""
