@@ -72,7 +72,10 @@ class Looks:
         self._looks.clear()
 
     def _is_fresh(self, look: _Look, keep: float) -> bool:
-        return not look.task.done() or self._clock.boot() - look.at < keep
+        if not look.task.done():
+            return True
+        has_failed = look.task.cancelled() or look.task.exception() is not None
+        return self._clock.boot() - look.at < (_SHARED_FOR if has_failed else keep)
 
     def _begin(
         self, key: Hashable, ask: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoop
