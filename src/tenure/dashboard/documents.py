@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from tenure.core.jobs.run_numbers import runs_of
 from tenure.core.jobs.view import as_datetime
 from tenure.core.leases import Meta
 from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.core.why import Fleet
 from tenure.dashboard.owners import owner_of, tags_to_show
 from tenure.jobs import report_of
 from tenure.runtime.attempts.handler import Handler
@@ -47,12 +48,13 @@ def state_of(replica: ReplicaRecord) -> str:
 class Places:
     """Where replicas run, as far as the store still knows them."""
 
-    def __init__(self, replicas: Sequence[ReplicaRecord]) -> None:
-        self._places = {replica.id: place_of(replica.meta) for replica in replicas}
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     def of(self, replica: str) -> str:
         """Return host and process of a replica; "" if they are not known."""
-        return self._places.get(replica, "")
+        worker = self._fleet.worker(replica)
+        return "" if worker is None else place_of(worker.record.meta)
 
 
 def lite(job: JobRecord, places: Places) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import numbered_history, runs_of
 from tenure.core.jobs.states import FINISHED, may_delete
 from tenure.core.jobs.view import as_datetime
+from tenure.core.why import why_job
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.documents import Places, instant, lite
 from tenure.dashboard.lineage import children_tag, parent_of
 from tenure.dashboard.masks import argument_names
-from tenure.dashboard.reasons import why_job
 from tenure.dashboard.request import Request
 from tenure.dashboard.selection import matches, read_criteria
-from tenure.dashboard.site import Site
+from tenure.dashboard.site import Site, places_of
 from tenure.dashboard.snapshot import without_contents
 from tenure.dashboard.viewer import Viewer
 from tenure.jobs import report_of
@@ -82,7 +82,7 @@ async def job(site: Site, request: Request) -> dict[str, Any]:
     )
     record, viewer = seen.record, request.viewer
     around = await site.surroundings()
-    places = Places(around.replicas)
+    places = places_of(around)
     headers = read_options(record.options).headers
     report = report_of(record)
     return await site.stamped(

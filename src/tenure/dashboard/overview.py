@@ -7,20 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from tenure.core.durations import duration
 from tenure.core.jobs.overdue_queues import overdue_queues
 from tenure.core.jobs.records import COUNT_MAX, JobRecord, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.schedules.records import TIMERS_QUEUE
+from tenure.core.why import Surroundings, why_queue, why_timer
 from tenure.core.worker_info import Serving, read_serving
 from tenure.dashboard.counters import rates, tasks
 from tenure.dashboard.documents import counted, instant, state_of
-from tenure.dashboard.reasons import alive, why_timer
 from tenure.dashboard.request import Request
 from tenure.dashboard.site import Site
-from tenure.dashboard.snapshot import TimerList
 from tenure.jobs import report_of
-from tenure.timers import TimerView
+from tenure.timers import TimerView, TimerViews
 
 __all__ = ["overview"]
 
@@ -30,6 +28,10 @@ _NAMED: Final = 20
 _RECENT: Final = 3600.0
 _TICKS: Final = 10
 _TIMERS_NAMED: Final = 3
+_LEVELS: Final = {"paused": "note", "unserved": "error", "no-worker": "error"}
+"""How serious it is why a queue waits."""
+_TROUBLE: Final = frozenset({"ahead", "not-run", "undeclared", "missed", "unreadable"})
+"""Why timers do not tick, if that is nobody's choice."""
 _START: Final = "Start one: tenure worker MODULE:APP"
 
 
@@ -38,11 +40,11 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     del request
     snapshot = site.snapshot
     # Together: a store far away would take as long for each.
-    counts, replicas, timers, now, failed, lines = await asyncio.gather(
+    counts, replicas, timers, around, failed, lines = await asyncio.gather(
         snapshot.queues(),
         snapshot.replicas(),
         snapshot.timers(),
-        snapshot.now(),
+        site.surroundings(),
         snapshot.jobs(state="failed", limit=_FAILED),
         snapshot.run_lines(),
     )
@@ -50,18 +52,18 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     ages = snapshot.engine.settings.queue_expected
     late = {queue.queue for queue in overdue_queues(counts, ages)}
     queues = [*_queues(counts, replicas, late)]
-    failures = _failures(failed.jobs, now)
+    failures = _failures(failed.jobs, around.now)
     attention = [
         *_about_replicas(counts, replicas, timers),
-        *_about_queues(queues),
-        *_about_timers(timers, has_workers=bool(alive(replicas))),
+        *_about_queues(queues, around),
+        *_about_timers(timers, around),
         *_about_failures(failures),
     ]
     attention.sort(key=lambda line: ("error", "warning", "note").index(line["level"]))
     document = {
         "attention": attention[:_NAMED],
         "queues": queues[:_QUEUES_MAX],
-        "rates": None if lines is None else rates(lines, now),
+        "rates": None if lines is None else rates(lines, around.now),
         "tasks": [] if lines is None else tasks(lines),
         "failures": failures,
         "replicas": _capacity(replicas),
@@ -74,7 +76,7 @@ def _queues(
     counts: Sequence[QueueCounts], replicas: Sequence[ReplicaRecord], late: set[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the queues with jobs or workers, the longest wait first."""
-    published = [serving for replica in alive(replicas) if (serving := read_serving(replica.meta))]
+    published = [serving for replica in _alive(replicas) if (serving := read_serving(replica.meta))]
     counted = {count.queue: count for count in counts}
     names = {name for serving in published for name in serving.queues} | counted.keys()
     nothing = {
@@ -114,25 +116,23 @@ def _line(level: str, text: str, next_: str = "", link: str | None = None) -> di
     return {"level": level, "text": text, "next": next_, "link": link}
 
 
-def _about_queues(queues: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _about_queues(
+    queues: Sequence[dict[str, Any]], around: Surroundings
+) -> Iterator[dict[str, Any]]:
     for queue in queues:
-        name, waits = queue["name"], duration(queue["oldest"] or 0.0)
-        link = f"jobs?{urlencode({'state': 'waiting', 'queue': name})}"
-        if queue["is_paused"]:
-            reason = f": {queue['pause_reason']}" if queue["pause_reason"] else ""
-            yield _line("note", f"Queue {name} is paused{reason}.", "Resume it.", link)
-        elif queue["oldest"] is not None and not queue["workers"] and not queue["running"]:
-            text = f"Queue {name}: oldest waits {waits}, no worker serves it."
-            yield _line("error", text, _START, link)
-        elif queue["is_late"]:
-            text = f"Queue {name}: oldest waits {waits}."
-            yield _line("warning", text, "Start more workers for it.", link)
+        name = queue["name"]
+        why = why_queue(name, around)
+        level = _LEVELS.get(why.code, "warning" if queue["is_late"] else "")
+        if level:
+            link = f"jobs?{urlencode({'state': 'waiting', 'queue': name})}"
+            text = f"Queue {name}: {why.text[0].lower()}{why.text[1:]}"
+            yield _line(level, text, why.next, link)
 
 
 def _about_replicas(
-    counts: Sequence[QueueCounts], replicas: Sequence[ReplicaRecord], timers: TimerList
+    counts: Sequence[QueueCounts], replicas: Sequence[ReplicaRecord], timers: TimerViews
 ) -> Iterator[dict[str, Any]]:
-    if not alive(replicas):
+    if not _alive(replicas):
         unfinished = sum(count.waiting + count.running for count in counts)
         if unfinished or timers.timers:
             what = counted(unfinished, "unfinished job") if unfinished else "timers do not tick"
@@ -145,35 +145,27 @@ def _about_replicas(
         yield _line("warning", text, advice, "replicas")
 
 
-def _about_timers(timers: TimerList, *, has_workers: bool) -> Iterator[dict[str, Any]]:
+def _about_timers(timers: TimerViews, around: Surroundings) -> Iterator[dict[str, Any]]:
     if timers.pause is not None:
         reason = f": {timers.pause.reason}" if timers.pause.reason else ""
         yield _line("warning", f"All timers are paused{reason}.", "Resume them.", "timers")
-    lines = [
-        line for view in timers.timers if (line := _about_timer(view, has_workers=has_workers))
-    ]
+    lines = [line for view in timers.timers if (line := _about_timer(view, around))]
     yield from lines[:_TIMERS_NAMED]
     if more := lines[_TIMERS_NAMED:]:
         text = f"{counted(len(more), 'more timer')} did not tick as they should."
         yield _line("warning", text, "Look at all timers.", "timers")
 
 
-def _about_timer(view: TimerView, *, has_workers: bool) -> dict[str, Any] | None:
-    info = view.info
-    link = f"timers/{quote(info.name, safe='')}"
-    # Without any worker, one line says so for all timers.
-    is_urgent = (not info.is_declared and has_workers) or info.ahead
-    why = why_timer(info, None) if is_urgent and not info.renamed_to else None
-    if why is not None:
-        return _line("warning", f"Timer {info.name}: {why.text}", why.next, link)
-    if info.latest is not None and info.latest.outcome in ("failed", "missed"):
-        text = f"Timer {info.name}: its last tick {_came_out(info.latest.outcome)}."
-        return _line("warning", text, "Look at its history.", link)
-    return None
-
-
-def _came_out(outcome: str) -> str:
-    return "failed" if outcome == "failed" else "was missed"
+def _about_timer(view: TimerView, around: Surroundings) -> dict[str, Any] | None:
+    why = why_timer(view.facts, around)
+    latest = view.info.latest
+    has_failed = latest is not None and latest.outcome == "failed"
+    if why.code not in _TROUBLE and not has_failed:
+        return None
+    text = why.text if why.code in _TROUBLE else "its last tick failed."
+    link = f"timers/{quote(view.info.name, safe='')}"
+    text = f"Timer {view.info.name}: {text[0].lower()}{text[1:]}"
+    return _line("warning", text, why.next or "Look at its history.", link)
 
 
 def _failures(failed: Sequence[JobRecord], now: int) -> list[dict[str, Any]]:
@@ -206,9 +198,13 @@ def _about_failures(failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, An
         yield _line("warning", text[:300], "Mend the cause, then requeue them.", link)
 
 
+def _alive(replicas: Sequence[ReplicaRecord]) -> list[ReplicaRecord]:
+    return [replica for replica in replicas if state_of(replica) == "alive"]
+
+
 def _capacity(replicas: Sequence[ReplicaRecord]) -> dict[str, int]:
     states = [state_of(replica) for replica in replicas]
-    living = alive(replicas)
+    living = _alive(replicas)
     serving = [read_serving(replica.meta) for replica in living]
     return {
         "alive": len(living),
@@ -218,7 +214,7 @@ def _capacity(replicas: Sequence[ReplicaRecord]) -> dict[str, int]:
     }
 
 
-def _ticks(timers: TimerList) -> list[dict[str, Any]]:
+def _ticks(timers: TimerViews) -> list[dict[str, Any]]:
     """Return the next ticks of all timers that nothing keeps from ticking."""
     if timers.pause is not None:
         return []

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.why import Fleet
 from tenure.core.worker_info import read_serving
 from tenure.dashboard.documents import Places, instant, lite, state_of
 from tenure.dashboard.request import Request
@@ -25,7 +26,7 @@ async def replicas(site: Site, request: Request) -> dict[str, Any]:
     running: dict[str, list[JobRecord]] = {}
     for job in page.jobs:
         running.setdefault(job.replica, []).append(job)
-    places = Places(records)
+    places = Places(Fleet(records))
     documents = [_document(replica, running.get(replica.id, []), places) for replica in records]
     return await site.stamped({"replicas": documents, "is_capped": page.cursor is not None})
 

@@ -15,10 +15,10 @@ from tenure import __version__
 from tenure.app import Tenure
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.view import as_datetime
+from tenure.core.why import Fleet, Surroundings, why_job
 from tenure.dashboard.documents import Places, job_document
 from tenure.dashboard.masks import Masks
 from tenure.dashboard.protection import Tokens
-from tenure.dashboard.reasons import Surroundings, why_job
 from tenure.dashboard.recent_events import RecentEvents
 from tenure.dashboard.request import Request
 from tenure.dashboard.snapshot import Snapshot
@@ -28,7 +28,7 @@ from tenure.http.server.router import router_names
 
 log = logging.getLogger("tenure.dashboard")
 
-__all__ = ["Site", "TraceUrl", "session"]
+__all__ = ["Site", "TraceUrl", "places_of", "session"]
 
 TraceUrl = str | Callable[[Mapping[str, str]], str | None]
 """The address of a job's trace: with {trace_id} and {span_id}, or a function of its headers."""
@@ -77,22 +77,28 @@ class Site:
         return {"now": as_datetime(await self.snapshot.now()), **document}
 
     async def surroundings(self) -> Surroundings:
-        """Return what explains why jobs wait."""
-        snapshot = self.snapshot
-        now, queues, replicas = await asyncio.gather(
-            snapshot.now(), snapshot.queues(), snapshot.replicas()
+        """Return what explains why jobs, timers and queues are as they are."""
+        snapshot, engine = self.snapshot, self.snapshot.engine
+        handlers = engine.registry.handlers
+        now, replicas, queues = await asyncio.gather(
+            snapshot.now(), snapshot.replicas(), snapshot.queues()
         )
-        return Surroundings(now, queues, replicas)
+        return Surroundings(
+            now=now,
+            fleet=Fleet(replicas),
+            queues={queue.queue: queue for queue in queues},
+            max_attempts={task: handlers[task].retry.max_attempts for task in handlers},
+            isolate_after=engine.settings.isolate_after,
+        )
 
     def job(self, job: JobRecord, viewer: Viewer, around: Surroundings) -> dict[str, Any]:
         """Return a job as lists have it."""
-        why = why_job(job, around)
         return job_document(
             job,
-            Places(around.replicas),
+            places_of(around),
             self.snapshot.engine.registry.handlers,
             shows_owner=viewer.may_see_owners,
-            why=None if why is None else why.text,
+            why=why_job(job, around).text if job.state == "waiting" else None,
         )
 
     def trace_link(self, headers: Mapping[str, str]) -> str | None:
@@ -118,6 +124,11 @@ class Site:
         except Exception:
             log.exception("trace_url= of the dashboard failed; the job has no link")
             return None
+
+
+def places_of(around: Surroundings) -> Places:
+    """Return where the replicas run."""
+    return Places(around.fleet)
 
 
 class _May(Struct, frozen=True):

@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.app import Tenure, engine_of
@@ -25,9 +24,9 @@ from tenure.core.leases import Grade, Lease
 from tenure.dashboard.counters import RunLine
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
-from tenure.timers import TimerPause, Timers, TimerView
+from tenure.timers import Timers, TimerViews
 
-__all__ = ["Looks", "Snapshot", "TimerList", "without_contents"]
+__all__ = ["Looks", "Snapshot", "without_contents"]
 
 T = TypeVar("T")
 
@@ -101,13 +100,6 @@ class Looks:
         except TimeoutError:
             msg = f"the store did not answer within {_PATIENCE:g} s"
             raise StoreUnavailable(msg) from None
-
-
-class TimerList(Struct, frozen=True):
-    """All timers and schedules with their history and next ticks, and the pause of all."""
-
-    timers: list[TimerView]
-    pause: TimerPause | None
 
 
 class Snapshot:
@@ -184,13 +176,12 @@ class Snapshot:
 
         return await self.looks.share(("leases", prefix), ask)
 
-    async def timers(self) -> TimerList:
+    async def timers(self) -> TimerViews:
         """Return all timers, each with its newest history."""
 
-        async def ask() -> TimerList:
+        async def ask() -> TimerViews:
             service = await self.timers_service()
-            views = await service.views(limit=TIMERS_MAX, lines=LINES, previews=PREVIEWS)
-            return TimerList(views, await service.paused())
+            return await service.views(limit=TIMERS_MAX, lines=LINES, previews=PREVIEWS)
 
         return await self.looks.share("timers", ask)
 

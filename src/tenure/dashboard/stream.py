@@ -16,7 +16,6 @@ import msgspec
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.site import REFRESH, Site
-from tenure.dashboard.snapshot import TimerList
 from tenure.errors import TenureError
 
 __all__ = ["TOPICS", "Ticker", "topics_in"]
@@ -160,7 +159,7 @@ async def _jobs(site: Site) -> Any:
 
 
 async def _timers(site: Site) -> Any:
-    listed: TimerList = await site.snapshot.timers()
+    listed = await site.snapshot.timers()
     infos = [view.info for view in listed.timers]
     standings = [
         (info.name, info.revision, info.running, info.pause, info.is_declared, info.renamed_to)

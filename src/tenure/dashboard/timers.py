@@ -7,12 +7,12 @@ from typing import Any
 from msgspec.structs import asdict
 
 from tenure.core.schedules.records import DECISIONS_MAX
+from tenure.core.why import Surroundings, why_timer
 from tenure.dashboard.answer import Refusal
-from tenure.dashboard.reasons import why_timer
 from tenure.dashboard.request import Request, checked_name
 from tenure.dashboard.site import Site
 from tenure.dashboard.snapshot import PREVIEWS, TIMERS_MAX
-from tenure.timers import TickRecord, TimerPause, TimerView
+from tenure.timers import TickRecord, TimerPause, TimerView, TimerViews
 
 __all__ = ["timer", "timers"]
 
@@ -20,8 +20,8 @@ __all__ = ["timer", "timers"]
 async def timers(site: Site, request: Request) -> dict[str, Any]:
     """Return the first 500 timers by name, each with its last 20 outcomes."""
     del request
-    listed = await site.snapshot.timers()
-    documents = [_document(view, listed.pause) for view in listed.timers]
+    listed, around = await site.snapshot.timers(), await site.surroundings()
+    documents = [_document(view, around) for view in listed.timers]
     document = {
         "paused": _pause(listed.pause),
         "timers": documents,
@@ -35,21 +35,20 @@ async def timer(site: Site, request: Request) -> dict[str, Any]:
     name = checked_name(request.subject, "timer name")
     snapshot = site.snapshot
 
-    async def ask() -> tuple[list[TimerView], TimerPause | None]:
+    async def ask() -> TimerViews:
         service = await snapshot.timers_service()
-        views = await service.views([name], limit=1, lines=DECISIONS_MAX, previews=PREVIEWS)
-        return views, await service.paused()
+        return await service.views([name], limit=1, lines=DECISIONS_MAX, previews=PREVIEWS)
 
-    views, pause = await snapshot.looks.share(("timer", name), ask)
-    if not views:
+    listed = await snapshot.looks.share(("timer", name), ask)
+    if not listed.timers:
         raise Refusal(404, f"The store knows no timer {name!r}.")
-    document = {"paused": _pause(pause), **_document(views[0], pause)}
+    around = await site.surroundings()
+    document = {"paused": _pause(listed.pause), **_document(listed.timers[0], around)}
     return await site.stamped(document)
 
 
-def _document(view: TimerView, everything: TimerPause | None) -> dict[str, Any]:
+def _document(view: TimerView, around: Surroundings) -> dict[str, Any]:
     info = view.info
-    why = why_timer(info, everything)
     return {
         "name": info.name,
         "kind": info.kind,
@@ -63,7 +62,7 @@ def _document(view: TimerView, everything: TimerPause | None) -> dict[str, Any]:
         "is_declared": info.is_declared,
         "renamed_to": info.renamed_to or None,
         "ahead": info.ahead,
-        "why": why,
+        "why": why_timer(view.facts, around),
         "history": [_tick(record) for record in view.history],
     }
 

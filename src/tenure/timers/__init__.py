@@ -11,7 +11,7 @@ from tenure.timers.declaration import (
     timer_name,
 )
 from tenure.timers.facts import read_facts
-from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView
+from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView, TimerViews
 from tenure.timers.timer import TimerHandle, Timers
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "TimerInfo",
     "TimerPause",
     "TimerView",
+    "TimerViews",
     "Timers",
     "check_alone",
     "check_not_timed",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.core.jobs.view import as_datetime
-from tenure.core.schedules.definition import Definition
+from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import (
     ANSWERED_LATE,
     Decision,
@@ -16,10 +18,11 @@ from tenure.core.schedules.documents import (
 )
 from tenure.core.schedules.pauses import current_freeze, silent_for
 from tenure.core.schedules.steps import coming_tick, later, preview
+from tenure.core.why import TimerFacts
 from tenure.jobs import Job, Jobs
 from tenure.runtime.timers.stored_schedules import StoredSchedules
 from tenure.stores.contract import Store
-from tenure.timers.facts import read_runs
+from tenure.timers.facts import facts_of, read_runs
 from tenure.timers.info import TickOutcome, TickRecord, TimerInfo, TimerPause, TimerView
 
 __all__ = ["described", "pause_of", "runs_of", "tick_record", "views_of"]
@@ -29,7 +32,13 @@ _RUNS_MAX = 2000
 
 
 async def views_of(
-    store: Store, jobs: Jobs, stored: StoredSchedules, previews: int
+    store: Store,
+    jobs: Jobs,
+    stored: StoredSchedules,
+    everything: Schedule | None,
+    *,
+    plans: Mapping[str, Plan],
+    previews: int,
 ) -> list[TimerView]:
     """Return the state of schedules with their histories and next ticks.
 
@@ -40,19 +49,21 @@ async def views_of(
     decisions.sort(key=lambda decision: decision.at, reverse=True)
     last_jobs = {schedule.record.last_job for schedule in stored.all}
     runs = await runs_of(store, jobs, decisions[:_RUNS_MAX], last_jobs)
+    records = [run.record for run in runs.values()]
     return [
-        _view(schedule, histories[schedule.name], stored.now, runs, previews)
-        for schedule in stored.all
+        _view(facts, histories[facts.name], stored.now, runs, previews)
+        for facts in facts_of(stored.all, everything, plans, records)
     ]
 
 
 def _view(
-    schedule: Schedule,
+    facts: TimerFacts,
     history: list[Decision],
     now: int,
     runs: Mapping[str, Job[Any]],
     previews: int,
 ) -> TimerView:
+    schedule = facts.schedule
     info = _info(schedule, _latest(schedule), now, runs)
     definition = read_definition(schedule.charter)
     ticks = [] if info.next is None else [info.next]
@@ -60,7 +71,9 @@ def _view(
         after = later(schedule, definition, now)
         ticks = [as_datetime(due) for _, due in preview(definition, after, previews)]
     records = [tick_record(decision, runs.get(decision.job)) for decision in history]
-    return TimerView(info=info, history=records, next=ticks)
+    # It may be kept for a second, and payloads of runs may be large.
+    facts = replace(facts, runs=[replace(run, payload=b"", result=None) for run in facts.runs])
+    return TimerView(info=info, history=records, next=ticks, facts=facts)
 
 
 def _decisions(schedule: Schedule) -> list[Decision]:

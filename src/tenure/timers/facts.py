@@ -11,7 +11,7 @@ from tenure.core.why import TimerFacts
 from tenure.runtime.timers.stored_schedules import StoredSchedules
 from tenure.stores.contract import Store
 
-__all__ = ["read_facts", "read_runs"]
+__all__ = ["facts_of", "read_facts", "read_runs"]
 
 
 async def read_facts(
@@ -24,15 +24,27 @@ async def read_facts(
     """
     schedules = [schedule for schedule in stored.all if schedule.name != EVERYTHING]
     everything = next((each for each in stored.all if each.name == EVERYTHING), None)
-    decisions = {schedule.name: _decisions(schedule) for schedule in schedules}
-    ids = [decision.job for each in decisions.values() for decision in each]
+    ids = [decision.job for schedule in schedules for decision in _decisions(schedule)]
     runs = await read_runs(store, [*ids, *(schedule.record.last_job for schedule in schedules)])
+    return facts_of(schedules, everything, plans, runs.values())
+
+
+def facts_of(
+    schedules: Iterable[Schedule],
+    everything: Schedule | None,
+    plans: Mapping[str, Plan],
+    runs: Iterable[JobRecord],
+) -> list[TimerFacts]:
+    """Return what explains these timers, from what was read already."""
+    by_name: dict[str, list[JobRecord]] = {}
+    for run in runs:
+        by_name.setdefault(run.schedule, []).append(run)
     return [
         TimerFacts(
             schedule=schedule,
             everything=everything,
-            latest=next(iter(decisions[schedule.name]), None),
-            runs=[run for run in runs.values() if run.schedule == schedule.name],
+            latest=next(iter(_decisions(schedule)), None),
+            runs=by_name.get(schedule.name, []),
             own_digest=_own_digest(plans.get(schedule.name)),
         )
         for schedule in schedules

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-__all__ = ["TickOutcome", "TickRecord", "TimerInfo", "TimerPause", "TimerView"]
+from tenure.core.why import TimerFacts
+
+__all__ = ["TickOutcome", "TickRecord", "TimerInfo", "TimerPause", "TimerView", "TimerViews"]
 
 TickOutcome: TypeAlias = Literal[
     "succeeded", "failed", "cancelled", "running", "waiting", "ran", "skipped", "missed"
@@ -86,3 +88,12 @@ class TimerView(Struct, frozen=True, kw_only=True):
     """The outcomes of its last ticks, newest first."""
     next: list[datetime]
     """When its next ticks are due; one at most if they follow from when runs end."""
+    facts: TimerFacts
+    """What `core.why` explains it by."""
+
+
+class TimerViews(Struct, frozen=True, kw_only=True):
+    """Timers and schedules by name, and the pause of all of them."""
+
+    timers: list[TimerView]
+    pause: TimerPause | None

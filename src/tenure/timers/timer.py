@@ -32,7 +32,7 @@ from tenure.runtime.timers.stored_schedules import StoredSchedules, read_schedul
 from tenure.stores.contract import Store
 from tenure.timers.description import described, pause_of, runs_of, tick_record, views_of
 from tenure.timers.facts import read_facts
-from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView
+from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerViews
 
 __all__ = ["TimerHandle", "Timers"]
 
@@ -196,11 +196,18 @@ class Timers:
 
     async def views(
         self, names: Sequence[str] | None = None, *, limit: int, lines: int, previews: int
-    ) -> list[TimerView]:
+    ) -> TimerViews:
         """Return the first `limit` timers by name, or those named, with history and next ticks."""
         stored = await read_schedules(self.store, names, limit=limit, lines=lines)
+        frozen = await read_schedules(self.store, [EVERYTHING])
         timers = [schedule for schedule in stored.all if schedule.name != EVERYTHING]
-        return await views_of(self.store, self.jobs, StoredSchedules(stored.now, timers), previews)
+        everything = frozen.all[0] if frozen.all else None
+        stored = StoredSchedules(stored.now, timers)
+        views = await views_of(
+            self.store, self.jobs, stored, everything, plans=self.plans, previews=previews
+        )
+        pause = None if everything is None else pause_of(everything, stored.now)
+        return TimerViews(timers=views, pause=pause)
 
     async def pause(self, until: Until, reason: str) -> None:
         """Skip the ticks of all timers."""
