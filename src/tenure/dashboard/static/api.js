@@ -1,0 +1,91 @@
+// Talks to the server: reads, actions, and the stream that says what has changed.
+
+import { setNow } from "./format.js";
+
+/** An answer that is no success, with text that can be shown. */
+export class ApiError extends Error {
+  constructor(status, title, detail) {
+    super(detail ? `${title}. ${detail}` : title);
+    Object.assign(this, { status, title, detail });
+  }
+}
+
+export const session = {
+  app: "", version: "", store: {}, viewer: null, token: "", refresh: 2, trace_link: false,
+  may: { act: false, reveal: false, owners: false },
+};
+
+export async function openSession() {
+  Object.assign(session, await get("session"));
+}
+
+/** Read `api/<path>`; entries of `query` without a value are left out. */
+export async function get(path, query = {}, signal = undefined) {
+  const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value));
+  const text = search.toString();
+  return request(`api/${path}${text ? `?${text}` : ""}`, { signal });
+}
+
+/** Run an action. */
+export async function post(path, body = {}) {
+  return request(`api/${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Tenure-Token": session.token },
+    body: JSON.stringify(body),
+  });
+}
+
+/** A path of the API whose parts may contain any character. */
+export function path(...parts) {
+  return parts.map(encodeURIComponent).join("/");
+}
+
+async function request(address, options) {
+  let response;
+  try {
+    response = await fetch(new URL(address, document.baseURI), { credentials: "same-origin", ...options });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The dashboard's server does not answer", "Check that it runs; the page tries again.");
+  }
+  const body = await response.json().catch(() => null);
+  if (!response.ok) {
+    const title = body?.title || `The server answered ${response.status}`;
+    throw new ApiError(response.status, title, body?.detail || advice(response.status));
+  }
+  setNow(body?.now);
+  return body;
+}
+
+function advice(status) {
+  if (status === 401) return "Sign in, then reload the page.";
+  if (status === 403) return "You may not do this. Reload the page if you have just signed in.";
+  return "";
+}
+
+/** Follow the stream: `onTick(topics)` for each change, `onState(isLive)` when it comes or goes. */
+export function follow(onTick, onState) {
+  let source = null;
+  let timer = null;
+  const open = () => {
+    source = new EventSource(new URL("api/stream", document.baseURI));
+    source.addEventListener("open", () => onState(true));
+    source.addEventListener("tick", (event) => onTick(JSON.parse(event.data).topics));
+    source.addEventListener("error", () => {
+      onState(false);
+      // EventSource gives up after an answer that is no stream, for example 503.
+      if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, 5000);
+    });
+  };
+  const close = () => {
+    clearTimeout(timer);
+    source?.close();
+    source = null;
+  };
+  // A hidden page costs the store nothing.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) close();
+    else if (!source) open();
+  });
+  if (!document.hidden) open();
+}

@@ -1,0 +1,192 @@
+// Starts the dashboard: the frame around the pages, and the loop that keeps a page fresh.
+
+import { follow, get, openSession, session } from "./api.js";
+import { h, update } from "./dom.js";
+import { icon, shape } from "./icons.js";
+import { showKeys, startKeys } from "./keys.js";
+import { announce, banner } from "./notices.js";
+import { link, start } from "./router.js";
+import { searchField } from "./search.js";
+import { themeSwitch } from "./theme.js";
+import { empty, since, startTimes } from "./widgets.js";
+import { events } from "./views/events.js";
+import { job } from "./views/job.js";
+import { jobs } from "./views/jobs.js";
+import { locks } from "./views/locks.js";
+import { overview } from "./views/overview.js";
+import { replicas } from "./views/replicas.js";
+import { timer } from "./views/timer.js";
+import { timers } from "./views/timers.js";
+
+const NAV = [["overview", "Overview"], ["jobs", "Jobs"], ["timers", "Timers"], ["locks", "Locks"], ["replicas", "Replicas"], ["events", "Events"]];
+const RETRY_AFTER = 3000;
+const SLOW = 250; // an answer that takes longer than this gets "Loading"
+
+const main = document.getElementById("main");
+const search = searchField();
+let page = null;
+let versions = {};
+let isLive = false;
+let attention = 0;
+
+// A view is {topic, title(route), load(route, signal), render(data, page)}. `page.memory` is the
+// view's own, for example the rows that it holds back, and lasts until the reader goes elsewhere.
+const missing = {
+  topic: null, title: () => "Page not found", load: async () => ({}),
+  render: () => empty("This page does not exist.", h("a", { href: "./" }, "Go to the overview")),
+};
+const VIEWS = { overview, jobs, timers, locks, replicas, events, missing };
+const DETAILS = { jobs: job, timers: timer };
+
+function viewOf({ view, item }) {
+  if (item === null) return VIEWS[view];
+  return DETAILS[view] ?? missing;
+}
+
+function show(route) {
+  const before = page;
+  before?.controller.abort();
+  clearTimeout(before?.timer);
+  const view = viewOf(route);
+  const isSame = before?.view === view && before.route.item === route.item;
+  page = { view, route, memory: {}, data: null, at: null, controller: new AbortController(), timer: null, isSame };
+  page.refresh = () => refresh(page);
+  page.redraw = () => draw(page);
+  banner(null);
+  drawFrame();
+  const shown = page;
+  page.timer = setTimeout(() => { if (page === shown && !page.data && !isSame) update(main, h("p.loading", {}, "Loading…")); }, SLOW);
+  void load(page);
+}
+
+async function load(shown) {
+  shown.isLoading = true;
+  shown.isDirty = false;
+  try {
+    const data = await shown.view.load(shown.route, shown.controller.signal, shown);
+    if (page !== shown) return;
+    const isFirst = shown.data === null;
+    Object.assign(shown, { data, at: new Date().toISOString(), failures: 0 });
+    clearTimeout(shown.timer);
+    banner(null);
+    draw(shown);
+    if (isFirst) arrive(shown);
+    shown.timer = setTimeout(() => { if (shown.isDirty || !isLive) refresh(shown); }, interval());
+  } catch (error) {
+    if (page !== shown || error.name === "AbortError") return;
+    if (!error.title) console.error(error);
+    fail(shown, error);
+  } finally {
+    shown.isLoading = false;
+  }
+}
+
+// Without the stream the page asks by itself, more rarely.
+function interval() {
+  return 1000 * (isLive ? session.refresh : Math.max(5, session.refresh));
+}
+
+function refresh(shown) {
+  if (page !== shown || document.hidden) return;
+  clearTimeout(shown.timer);
+  if (!shown.isLoading) void load(shown);
+  else shown.isDirty = true;
+}
+
+function draw(shown) {
+  if (page !== shown || !shown.data) return;
+  update(main, shown.view.render(shown.data, shown));
+  if (shown.view === overview) attention = shown.data.attention.filter(({ level }) => level !== "note").length;
+  drawFrame();
+}
+
+function arrive(shown) {
+  if (shown.isSame) return;
+  window.scrollTo(0, history.state?.scroll ?? 0);
+  if (document.activeElement !== document.getElementById("search")) main.focus({ preventScroll: true });
+  announce(shown.view.title(shown.route));
+}
+
+function fail(shown, error) {
+  clearTimeout(shown.timer);
+  if (shown.data && error.status !== 404) banner(error, since(shown.at));
+  else if (error.status === 404) update(main, empty(error.title, error.detail, " ", h("a", { href: link(shown.route.view) }, `Back to ${shown.route.view}`)));
+  else {
+    banner(error);
+    update(main, empty("There is nothing to show yet.", "The page tries again by itself."));
+  }
+  if (error.status !== 404) shown.timer = setTimeout(() => refresh(shown), RETRY_AFTER);
+}
+
+function drawFrame() {
+  const { route, view } = page;
+  const title = view.title(route);
+  document.title = [attention && view === overview ? `(${attention}) ${title}` : title, session.app, "Tenure"].filter(Boolean).join(" · ");
+  update(document.getElementById("side"), side(route));
+  update(document.getElementById("top"), crumbs(route, title), h("div.tools", {}, h("div.search-place", { "data-key": "search", "data-keep": true }),
+    h("span.live", { class: isLive ? "on" : null, title: isLive ? "The page follows changes as they happen" : "The stream of changes is interrupted; the page asks every few seconds" },
+      shape(isLive ? "alive" : "expired"), isLive ? "Live" : "Reconnecting"),
+    themeSwitch(drawFrame),
+    h("button.plain.help", { type: "button", title: "Keys (?)", "aria-label": "List the keys", onclick: showKeys }, "?")));
+  const place = document.querySelector("#top [data-key=search]");
+  if (search.parentNode !== place) place.append(search);
+}
+
+function side(route) {
+  const { store } = session;
+  return [
+    h("a.brand", { href: "./", "aria-label": "Tenure, overview" }, h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }), h("span", {}, session.app || "Tenure")),
+    h("ul.nav", {}, NAV.map(([name, label]) => h("li", {}, h("a", { href: link(name), "aria-current": route.view === name ? "page" : null },
+      icon(name), h("span", {}, label), name === "overview" && attention > 0 && h("span.count", { "aria-label": `${attention} need attention` }, attention))))),
+    h("div.about", {},
+      h("p", { title: store.url ?? null }, [store.kind, store.namespace && `namespace ${store.namespace}`].filter(Boolean).join(", ")),
+      store.grade && h("p", { title: "What the store survives; see docs/guarantees.md" }, `grade ${store.grade}`),
+      h("p", {}, session.viewer ? `signed in as ${session.viewer}` : null, !session.may.act && h("span", {}, session.viewer ? ", read-only" : "read-only")),
+      h("p", {}, session.version && `Tenure ${session.version}`)),
+  ];
+}
+
+function crumbs(route, title) {
+  const [, label] = NAV.find(([name]) => name === route.view) ?? [null, title];
+  return h("nav.crumbs", { "aria-label": "Breadcrumbs" }, h("ol", {},
+    route.item !== null && h("li", {}, h("a", { href: link(route.view) }, label)),
+    h("li", {}, h("span", { "aria-current": "page", title }, route.item === null ? label : title))));
+}
+
+function tick(topics) {
+  const { topic } = page.view;
+  const isNew = topic && versions[topic] !== undefined && topics[topic] !== versions[topic];
+  versions = topics;
+  // At most one read per interval; what comes in between is read at its end.
+  if (!isNew) return;
+  if (page.at && Date.now() - Date.parse(page.at) < 1000 * session.refresh) page.isDirty = true;
+  else refresh(page);
+}
+
+async function begin() {
+  try {
+    await openSession();
+  } catch (error) {
+    banner(error);
+    setTimeout(begin, RETRY_AFTER);
+    return;
+  }
+  banner(null);
+  startTimes();
+  startKeys();
+  start(show);
+  follow(tick, (state) => {
+    if (state === isLive) return;
+    isLive = state;
+    drawFrame();
+    if (!state) page.refresh();
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) page.refresh(); });
+  if (page.view !== overview) {
+    const data = await get("overview").catch(() => null);
+    attention = (data?.attention ?? []).filter(({ level }) => level !== "note").length;
+    drawFrame();
+  }
+}
+
+void begin();

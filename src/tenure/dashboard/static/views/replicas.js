@@ -1,0 +1,60 @@
+// Replicas: the processes that run jobs and timers, their beats, and what they are running.
+
+import { get } from "../api.js";
+import { meter } from "../charts.js";
+import { h } from "../dom.js";
+import { bytes, count, duration, plural } from "../format.js";
+import { link } from "../router.js";
+import { badge, code, empty, heading, id, table, time } from "../widgets.js";
+
+const RUNNING_SHOWN = 3;
+
+export const replicas = {
+  topic: "replicas",
+  title: () => "Replicas",
+  load: (_, signal) => get("replicas", {}, signal),
+  render(data, page) {
+    return [
+      heading("Replicas", { note: data.replicas.length ? answer(data.replicas) : null }),
+      data.replicas.length ? rows(data.replicas, page) : empty("No worker is running.", "A worker appears here as soon as it joins: ", code("tenure worker service:app"), ". Until then, jobs wait and timers do not tick."),
+    ];
+  },
+};
+
+function answer(all) {
+  const alive = all.filter(({ state }) => state === "alive");
+  const versions = new Set(alive.map(({ version }) => version));
+  const dead = all.length - alive.length;
+  return [`${count(alive.length)} alive`, dead && `${count(dead)} without a beat`, versions.size > 1 ? `${versions.size} versions: a deploy is in progress or incomplete` : null].filter(Boolean).join(" · ");
+}
+
+function rows(all, page) {
+  return table("Replicas", [["Replica", "wide"], ["State"], ["Busy", "chart-cell"], ["Queues"], ["Timers", "number"], ["Running", "wide"], ["Memory", "number"]], all.map((replica) => ({
+    key: replica.id,
+    cells: [
+      h("div.two", {}, h("span.name.clip", { title: `${replica.host}:${replica.pid}` }, `${replica.host}:${replica.pid}`), h("span.muted", {}, `${replica.version || "unknown version"} · `, id(replica.id))),
+      h("div.two", {}, badge(replica.state), h("span.muted", {}, beat(replica))),
+      h("div.age", {}, h("span", {}, `${replica.running.length} of ${count(replica.slots)}`), meter(replica.running.length, replica.slots)),
+      replica.queues.length ? h("span.tags", {}, replica.queues.map((queue) => h("a.tag", { href: link("jobs", { queue }), title: queue }, queue))) : h("span.muted", {}, "none"),
+      h("span", { title: replica.timers.join("\n") || null }, count(replica.timers.length)),
+      running(replica, page), memory(replica),
+    ],
+  })));
+}
+
+function beat({ beat_ago: ago, joined, state }) {
+  return [`beat ${ago < 1 ? "now" : `${duration(Math.round(ago))} ago`}`, state === "alive" && joined ? [" · joined ", time(joined)] : ""];
+}
+
+function running({ id: key, running: jobs, held }, page) {
+  const isWide = page.memory[key];
+  const shown = isWide ? jobs : jobs.slice(0, RUNNING_SHOWN);
+  return h("div.two", {},
+    shown.map((job) => h("a.clip", { href: link("jobs", {}, job.id), title: job.task }, job.task)),
+    jobs.length > RUNNING_SHOWN && h("button.linklike", { type: "button", onclick: () => { page.memory[key] = !isWide; page.redraw(); } }, isWide ? "Show fewer" : `and ${count(jobs.length - RUNNING_SHOWN)} more`),
+    !jobs.length && h("span.muted", {}, "nothing"), held ? h("span.muted", {}, `holds ${plural(held, "lock")}`) : null);
+}
+
+function memory({ memory: size }) {
+  return size === null || size === undefined ? h("span.muted", {}, "–") : bytes(size);
+}
