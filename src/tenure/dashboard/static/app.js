@@ -135,7 +135,7 @@ function drawFrame() {
 function side(route) {
   const { store } = session;
   return [
-    h("a.brand", { href: "./", "aria-label": "Tenure, overview" }, h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }), h("span", {}, session.app || "Tenure")),
+    h("a.brand", { href: "./", "aria-label": "Tenure, overview" }, h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }), h("span", {}, "Tenure")),
     h("ul.nav", {}, NAV.map(([name, label]) => h("li", {}, h("a", { href: link(name), "aria-current": route.view === name ? "page" : null },
       icon(name), h("span", {}, label), name === "overview" && attention > 0 && h("span.count", { "aria-label": `${attention} need attention` }, attention))))),
     h("div.about", {},
@@ -149,6 +149,7 @@ function side(route) {
 function crumbs(route, title) {
   const [, label] = NAV.find(([name]) => name === route.view) ?? [null, title];
   return h("nav.crumbs", { "aria-label": "Breadcrumbs" }, h("ol", {},
+    session.app && h("li", {}, h("a", { href: "./" }, session.app)),
     route.item !== null && h("li", {}, h("a", { href: link(route.view) }, label)),
     h("li", {}, h("span", { "aria-current": "page", title }, route.item === null ? label : title))));
 }

@@ -71,21 +71,29 @@ const STRIP = {
 /** The last outcomes of a timer, oldest first. Heights differ, so that colour is not needed. */
 export function strip(history, tz, room = history.length) {
   const width = 7;
-  const marks = history.slice(0, room).reverse().map((tick, index, all) => {
-    const [kind, y, height] = STRIP[tick.outcome] ?? STRIP.ran;
-    const x = (room - all.length + index) * width;
-    const cross = kind === "bad" && s("path.cross", { d: `M${x + 1.4} 7l3.2 3.2M${x + 4.6} 7l-3.2 3.2` });
-    return s("g", { class: kind }, s("rect", { x: x + 0.5, y: y + 0.5, width: width - 2, height: height - 1, rx: 1 }), cross,
-      s("title", {}, tickText(tick, tz)));
-  });
-  return s("svg.strip", { viewBox: `0 0 ${room * width} 18`, style: { "max-width": `${room * width}px` }, role: "img", "aria-label": stripText(history.slice(0, room)) }, marks);
+  const marks = history.slice(0, room).reverse().map((tick, index, all) => mark(tick.outcome, (room - all.length + index) * width, tickText(tick, tz)));
+  return s("svg.strip", { viewBox: `0 0 ${room * width} 18`, role: "img", "aria-label": stripText(history.slice(0, room)) }, marks);
 }
 
-export function stripText(history) {
+function stripText(history) {
   if (!history.length) return "no ticks yet";
   const outcomes = new Map();
   for (const { outcome, ticks } of history) outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + ticks);
   return [...outcomes].map(([outcome, number]) => `${number} ${outcome}`).join(", ");
+}
+
+/** The shapes of a strip with their words and numbers. */
+export function stripKey(history) {
+  const outcomes = new Map();
+  for (const { outcome, ticks } of history) outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + ticks);
+  return [...outcomes].map(([outcome, number]) => h("span.strip-key", {},
+    s("svg.strip", { viewBox: "0 0 7 18", "aria-hidden": "true" }, mark(outcome, 0)), `${count(number)} ${outcome}`));
+}
+
+function mark(outcome, x, title = null) {
+  const [kind, y, height] = STRIP[outcome] ?? STRIP.ran;
+  const cross = kind === "bad" && s("path.cross", { d: `M${x + 1.4} 7l3.2 3.2M${x + 4.6} 7l-3.2 3.2` });
+  return s("g", { class: kind }, s("rect", { x: x + 0.5, y: y + 0.5, width: 5, height: height - 1, rx: 1 }), cross, title && s("title", {}, title));
 }
 
 function tickText(tick, tz) {

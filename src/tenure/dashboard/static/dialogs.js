@@ -54,13 +54,13 @@ function spanField() {
 }
 
 /** Ask for how long and why, then pause at `address`. */
-export function askPause({ title, text, address, label = "Pause", done }) {
+export function askPause({ title, text, address, label = "Pause", said, done }) {
   confirm({
     title, text, label, done,
     fields: [spanField(), textField("reason", "Reason, for your colleagues", "for example: release 4.2")],
     run: async ({ seconds, reason }) => {
       await post(address, { seconds, reason });
-      return `${title.replace(/\?$/, "").replace(/^Pause/, "Paused").replace(/^Freeze/, "Froze")}.`;
+      return said;
     },
   });
 }

@@ -31,7 +31,7 @@ export function jobState(job) {
 
 /** An instant relative to now. It keeps counting, and shows the exact time when pointed at. */
 export function time(instant, { tz = null, prefix = "" } = {}) {
-  if (!instant) return h("span.muted", {}, "–");
+  if (!instant) return h("span.muted.dash", {}, "–");
   return h("time", { datetime: instant, title: exact(instant, tz), "data-live": "relative", "data-prefix": prefix }, prefix + relative(instant));
 }
 
@@ -76,7 +76,7 @@ export function startTimes() {
 
 /** An id, shortened in the middle; a click copies it. */
 export function id(text, { full = false } = {}) {
-  return h("button.id", { type: "button", title: `${text}\nClick to copy`, "aria-label": `Copy ${text}`, onclick: () => copy(text) },
+  return h("button.id", { type: "button", class: full ? "full" : null, title: `${text}\nClick to copy`, "aria-label": `Copy ${text}`, onclick: () => copy(text) },
     full ? text : shortId(text));
 }
 

@@ -7,7 +7,7 @@ import { isOwn, link } from "../router.js";
 import { badge, button, empty, heading, table, time } from "../widgets.js";
 
 const KEPT = 1000;
-const SHOWN = 200;
+const SHOWN = 100;
 const LEVELS = [["", "All"], ["error", "Errors"], ["warning", "Warnings"], ["note", "Notes"]];
 
 export const events = {
@@ -33,11 +33,11 @@ export const events = {
       heading("Events", { note: "Recoveries, losses, refused writes, take-overs and missed ticks, as far as this process has seen them" }),
       h("nav.tabs", { "aria-label": "Level" }, LEVELS.map(([name, label]) => h("a", { href: link("events", { level: name, kind }), "aria-current": level === name ? "true" : null }, name ? badge(name, label) : label))),
       kind && h("p.hint", {}, `Only ${kind}. `, h("a", { href: link("events", { level }) }, "Show all kinds")),
-      h("div.fresh-place", {}, held > 0 && button(`${count(held)} new`, () => {
+      h("div.rows", {}, h("div.fresh-place", {}, held > 0 && button(`${count(held)} new`, () => {
         Object.assign(memory, { rows: [...memory.held, ...memory.rows].slice(0, KEPT), held: [] });
         page.redraw();
       }, { kind: "fresh" })),
-      rows.length ? list(rows, page, level) : nothing(level || kind),
+        rows.length ? list(rows, page, level) : nothing(level || kind)),
     ];
   },
 };
@@ -45,7 +45,7 @@ export const events = {
 function list(rows, { memory, redraw }, level) {
   const shown = memory.isWide ? rows : rows.slice(0, SHOWN);
   return [
-    table("Events", [["Level"], ["When"], ["Event", "wide"], ["Kind"]], shown.map((event) => ({
+    table("Events", [["Level"], ["When"], ["Event", "main lead"], ["Kind"]], shown.map((event) => ({
       key: String(event.n),
       cells: [badge(event.level), h("div.two", {}, time(event.at), h("span.muted", {}, exact(event.at, null, false).slice(11, 19))),
         event.link && isOwn(event.link) ? h("a.event-text", { href: event.link }, event.text) : h("span.event-text", {}, event.text),

@@ -136,5 +136,5 @@ function family({ parent, children }) {
     cells: [role === "parent" ? "enqueued this job" : "was enqueued by it", jobLink(relative), badge(relative.state), id(relative.id), time(relative.finished ?? relative.started ?? relative.created)],
   }));
   return section("Parent and children", { note: children.length ? plural(children.length, "child").replace("childs", "children") : null },
-    table("Parent and children", [["Role"], ["Task", "wide"], ["State"], ["Id"], ["When"]], rows));
+    table("Parent and children", [["Role"], ["Task", "wide lead"], ["State", "state-col"], ["Id"], ["When"]], rows));
 }

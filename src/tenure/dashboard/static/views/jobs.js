@@ -38,10 +38,10 @@ export const jobs = {
     const filter = filterOf(route.query);
     return [
       heading("Jobs", { actions: actions(filter, page) }),
-      states(filter), fields(filter),
+      states(filter), fields(filter, page),
       data.note && h("p.hint", {}, data.note),
-      h("div.fresh-place", {}, memory.held.length > 0 && button(`${count(memory.held.length, memory.held.length >= SIZE)} new`, () => { release(memory); page.redraw(); window.scrollTo(0, 0); }, { kind: "fresh" })),
-      memory.rows.length ? rows(memory, filter) : nothing(filter),
+      h("div.rows", {}, h("div.fresh-place", {}, memory.held.length > 0 && button(`${count(memory.held.length, memory.held.length >= SIZE)} new`, () => { release(memory); page.redraw(); window.scrollTo(0, 0); }, { kind: "fresh" })),
+        memory.rows.length ? rows(memory, filter) : nothing(filter)),
       memory.cursor && more(memory, filter, page),
     ];
   },
@@ -83,7 +83,7 @@ function states(filter) {
   return h("nav.tabs", { "aria-label": "State" }, tab("", "All"), STATES.map((name) => tab(name, badge(name))));
 }
 
-function fields(filter) {
+function fields(filter, { memory, redraw }) {
   const submit = (event) => {
     event.preventDefault();
     const values = Object.fromEntries([...new FormData(event.currentTarget)].map(([name, text]) => [name, text.trim()]));
@@ -91,20 +91,22 @@ function fields(filter) {
   };
   const shown = FIELDS.filter(([name]) => name !== "owner" || session.may.owners);
   const isFiltered = shown.some(([name]) => filter[name]);
-  return h("form.filters", { onsubmit: submit, "aria-label": "Filters" },
+  const isOpen = memory.isFiltering ?? isFiltered;
+  return h("form.filters", { onsubmit: submit, "aria-label": "Filters", class: isOpen ? null : "closed" },
+    h("div.filter-toggle", {}, button(isOpen ? "Hide filters" : "Filters…", () => { memory.isFiltering = !isOpen; redraw(); })),
     shown.map(([name, label]) => h("label.field", { class: filter[name] ? "set" : null }, h("span", {}, label),
       h("input", { type: "search", name, value: filter[name] ?? "", autocomplete: "off", spellcheck: "false", onsearch: (event) => event.currentTarget.form.requestSubmit() }))),
     h("div.filter-actions", {}, h("button.button", { type: "submit" }, "Filter"), isFiltered && h("a.button.quiet", { href: link("jobs", { state: filter.state }) }, "Clear")));
 }
 
 function rows({ rows: shown }, filter) {
-  const columns = [["State"], ["Task", "wide"], ["Id"], ["Attempt", "number"], ["When"], ["Took", "number"], ["Remarks", "wide"]];
+  const columns = [["State", "state-col"], ["Task", "wide lead"], ["Id"], ["Attempt", "number"], ["When"], ["Took", "number"], ["Remarks", "wide"]];
   return table("Jobs", columns, shown.map(({ job, isGone }) => ({
     key: job.id, class: isGone ? "gone" : null,
     cells: [
       [jobState(job), isGone && h("span.muted", {}, filter.state ? "left this list" : "removed")],
       h("div.two", {}, jobLink(job), h("span.muted.clip", { title: job.queue }, job.queue, job.priority !== 5 && ` · priority ${job.priority}`, job.owner && ` · ${job.owner}`)),
-      id(job.id), attempts(job), when(job), job.started && job.state !== "waiting" ? took(job) : h("span.muted", {}, "–"), remarks(job),
+      id(job.id), attempts(job), when(job), job.started && job.state !== "waiting" ? took(job) : h("span.muted.dash", {}, "–"), remarks(job),
     ],
   })));
 }

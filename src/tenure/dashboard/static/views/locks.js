@@ -56,11 +56,11 @@ function card(lock, at, page) {
   return h("article.lock", { "data-key": lock.name },
     h("div.lock-head", {}, h("h2.clip", { title: lock.name }, lock.name), h("span.muted", {}, isSemaphore ? `semaphore, ${lock.holders.length} of ${lock.limit} held` : lock.holders.length ? "lock, held" : "lock, free"),
       isSemaphore && slots(lock.holders.length, lock.limit)),
-    lock.holders.length > 0 && table(`Holders of ${lock.name}`, [["Holder", "wide"], ["Held for", "number"], ["Lease expires in", "chart-cell"], ["Fence", "number"], ["Note", "wide"], ["", "action-cell"]], holders.map((holder) => ({
+    lock.holders.length > 0 && table(`Holders of ${lock.name}`, [["Holder", "wide lead"], ["Held for", "number"], ["Lease expires in", "chart-cell"], ["Fence", "number"], ["Note", "wide"], ["", "action-cell"]], holders.map((holder) => ({
       key: holder.holder,
       cells: [
         h("div.two", {}, clip(holder.where || "unknown process"), id(holder.holder)),
-        since(new Date(at - holder.held_for * 1000).toISOString()), lease(holder, at), String(holder.fence), holder.meta ? clip(holder.meta) : h("span.muted", {}, "–"),
+        since(new Date(at - holder.held_for * 1000).toISOString()), lease(holder, at), String(holder.fence), holder.meta ? clip(holder.meta) : h("span.muted.dash", {}, "–"),
         session.may.act && button("Release…", () => release(lock, holder, page), { small: true, kind: "danger-quiet", "aria-label": `Release ${lock.name}, held by ${holder.where}` }),
       ],
     }))),

@@ -90,7 +90,7 @@ function queues(all, page) {
     ],
   }));
   const rest = sorted.length - rows.length;
-  return [table("Queues", [["Queue", "wide"], ["Oldest waits", "chart-cell"], ["Waiting", "number"], ["Running", "number"], ["Served by"], ["State"], ["", "action-cell"]], rows),
+  return [table("Queues", [["Queue", "wide lead"], ["Oldest waits", "chart-cell"], ["Waiting", "number"], ["Running", "number"], ["Served by"], ["State", "state-col"], ["", "action-cell"]], rows),
     rest > 0 && button(`Show ${plural(rest, "more queue")}`, () => { page.memory.isWide = true; page.redraw(); })];
 }
 
@@ -114,7 +114,7 @@ function queueAction(queue, page) {
   const address = path("queues", queue.name);
   return isPaused(queue)
     ? button("Resume", () => act(`${address}/resume`, {}, `Queue ${queue.name} runs again.`, page.refresh), { small: true, "aria-label": `Resume queue ${queue.name}` })
-    : button("Pause…", () => askPause({ title: `Pause queue ${queue.name}?`, address: `${address}/pause`, done: page.refresh,
+    : button("Pause…", () => askPause({ title: `Pause queue ${queue.name}?`, address: `${address}/pause`, said: `Queue ${queue.name} is paused.`, done: page.refresh,
       text: `Workers take no more of its ${plural(queue.waiting, "waiting job", queue.is_capped)}. The ${plural(queue.running, "running job")} continue${queue.running === 1 ? "s" : ""}. New jobs are accepted and wait.` }),
     { small: true, "aria-label": `Pause queue ${queue.name}` });
 }
@@ -137,7 +137,7 @@ function ticks(all) {
 
 function tasks(all) {
   const scale = Math.max(...all.map((task) => task.seconds_max ?? 0));
-  return table("Tasks of the last hour", [["Task", "wide"], ["Queue"], ["Succeeded", "number"], ["Retried", "number"], ["Failed", "number"], ["Mean", "number"], ["Longest", "number"], ["", "chart-cell hide-phone"]],
+  return table("Tasks of the last hour", [["Task", "wide lead"], ["Queue"], ["Succeeded", "number"], ["Retried", "number"], ["Failed", "number"], ["Mean", "number"], ["Longest", "number"], ["", "chart-cell hide-phone"]],
     all.map((task) => ({
       key: `${task.task} ${task.queue}`,
       cells: [h("a.name.clip", { href: link("jobs", { task: task.task }), title: task.task }, task.task), clip(task.queue), count(task.succeeded), count(task.retried),

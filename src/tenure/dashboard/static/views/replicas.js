@@ -29,11 +29,11 @@ function answer(all) {
 }
 
 function rows(all, page) {
-  return table("Replicas", [["Replica", "wide"], ["State"], ["Busy", "chart-cell"], ["Queues"], ["Timers", "number"], ["Running", "wide"], ["Memory", "number"]], all.map((replica) => ({
+  return table("Replicas", [["Replica", "wide lead"], ["State", "state-col"], ["Busy", "chart-cell"], ["Queues"], ["Timers", "number"], ["Running", "wide"], ["Memory", "number"]], all.map((replica) => ({
     key: replica.id,
     cells: [
       h("div.two", {}, h("span.name.clip", { title: `${replica.host}:${replica.pid}` }, `${replica.host}:${replica.pid}`), h("span.muted", {}, `${replica.version || "unknown version"} · `, id(replica.id))),
-      h("div.two", {}, badge(replica.state), h("span.muted", {}, beat(replica))),
+      h("div.two", {}, badge(replica.state), beat(replica)),
       h("div.age", {}, h("span", {}, `${replica.running.length} of ${count(replica.slots)}`), meter(replica.running.length, replica.slots)),
       replica.queues.length ? h("span.tags", {}, replica.queues.map((queue) => h("a.tag", { href: link("jobs", { queue }), title: queue }, queue))) : h("span.muted", {}, "none"),
       h("span", { title: replica.timers.join("\n") || null }, count(replica.timers.length)),
@@ -43,7 +43,9 @@ function rows(all, page) {
 }
 
 function beat({ beat_ago: ago, joined, state }) {
-  return [`beat ${ago < 1 ? "now" : `${duration(Math.round(ago))} ago`}`, state === "alive" && joined ? [" · joined ", time(joined)] : ""];
+  const seconds = Math.round(ago);
+  return [h("span.muted", {}, `beat ${seconds ? `${duration(seconds)} ago` : "now"}`),
+    state === "alive" && joined && h("span.muted", {}, "joined ", time(joined))];
 }
 
 function running({ id: key, running: jobs, held }, page) {
@@ -56,5 +58,5 @@ function running({ id: key, running: jobs, held }, page) {
 }
 
 function memory({ memory: size }) {
-  return size === null || size === undefined ? h("span.muted", {}, "–") : bytes(size);
+  return size === null || size === undefined ? h("span.muted.dash", {}, "–") : bytes(size);
 }

@@ -1,14 +1,15 @@
 // One timer: why it did or did not run, the coming ticks in two zones, and the outcome of each past one.
 
 import { get, path } from "../api.js";
-import { strip, stripText } from "../charts.js";
+import { strip, stripKey } from "../charts.js";
 import { h } from "../dom.js";
 import { between, count, duration, moment, summary, viewerZone } from "../format.js";
 import { link } from "../router.js";
-import { badge, empty, facts, heading, instant, section, table, time, why } from "../widgets.js";
+import { badge, button, empty, facts, heading, instant, section, table, time, why } from "../widgets.js";
 import { ruleText, timerActions, timerState } from "./timers.js";
 
 const STRIP_TICKS = 100;
+const HISTORY_SHOWN = 20;
 const REASONS = {
   overlap: "the run before was unfinished", limit: "as many runs as its limit allows were unfinished", per_replica: "each replica had as many runs as it may have",
   blackout: "inside a blackout", paused: "it was paused", late: "no worker was there in time, or the store did not answer",
@@ -22,7 +23,7 @@ export const timer = {
     return [
       heading(data.name, { state: timerState(data), note: ruleText(data), actions: timerActions(data, page) }),
       why(data.why, data.is_declared ? "note" : "warning"),
-      section("Last outcomes", { note: stripText(data.history) }, data.history.length
+      section("Last outcomes", { note: stripKey(data.history) }, data.history.length
         ? h("div.strip-frame", { tabindex: "0", role: "region", "aria-label": "Last outcomes" }, strip(data.history, data.tz, Math.min(STRIP_TICKS, Math.max(20, data.history.length))), h("div.lane-axis", { "aria-hidden": "true" }, h("span", {}, "older"), h("span", {}, "newest")))
         : empty("It has not ticked yet.", "Each tick appears here with its outcome.")),
       h("div.columns", {},
@@ -30,7 +31,7 @@ export const timer = {
         section("Facts", {}, facts([["Kind", data.kind], ["Task", data.task && h("a", { href: link("jobs", { task: data.task }) }, data.task)], ["Time zone", data.tz || "UTC"],
           ["Previous tick", instant(data.previous)], ["Running", String(data.running)], ["Paused since", data.pause && instant(data.pause.since)],
           ["Pause ends", data.pause && (data.pause.until ? instant(data.pause.until) : "when it is resumed")], ["Reason of the pause", data.pause?.reason]]))),
-      data.history.length > 0 && section("History", { note: `the last ${count(data.history.length)} decisions` }, history(data)),
+      data.history.length > 0 && section("History", { note: `the last ${count(data.history.length)} decisions` }, history(data, page)),
     ];
   },
 };
@@ -44,11 +45,12 @@ function next({ next: instants, tz, pause, is_declared: isDeclared }) {
     table("Next ticks", columns, instants.map((instant) => ({ key: instant, cells: [time(instant, { tz: zone }), moment(instant), moment(instant, zone)].slice(0, columns.length) })), { cards: false })];
 }
 
-function history({ history: ticks, tz }) {
-  return table("History", [["Tick"], ["Outcome"], ["Started late by", "number"], ["Took", "number"], ["Remarks", "wide"]], ticks.map((tick) => ({
+function history({ history: all, tz }, page) {
+  const ticks = page.memory.isWide ? all : all.slice(0, HISTORY_SHOWN);
+  return [table("History", [["Tick"], ["Outcome"], ["Started late by", "number"], ["Took", "number"], ["Remarks", "wide"]], ticks.map((tick) => ({
     key: `${tick.nominal} ${tick.job ?? ""} ${tick.outcome === "running" ? "" : tick.reason}`,
     cells: [
-      h("div.two", {}, h("span", {}, moment(tick.nominal, tz)), time(tick.nominal, { tz })),
+      h("div.two", {}, h("span", {}, moment(tick.nominal, tz)), h("span.muted", {}, time(tick.nominal, { tz }))),
       [badge(tick.outcome), tick.ticks > 1 && h("span.muted", {}, ` ${count(tick.ticks)} ticks`)],
       tick.started ? duration(between(tick.nominal, tick.started)) : "–",
       tick.started && tick.finished ? duration(between(tick.started, tick.finished)) : "–",
@@ -56,5 +58,5 @@ function history({ history: ticks, tz }) {
         tick.error && h("span.error-line.clip", { title: tick.error }, summary(tick.error)),
         h("span", {}, tick.job && h("a", { href: link("jobs", {}, tick.job) }, "Show the job"), tick.attempts > 1 && h("span.muted", {}, ` ${tick.attempts} attempts`))),
     ],
-  })));
+  }))), all.length > ticks.length && h("div.more", {}, button(`Show all ${count(all.length)}`, () => { page.memory.isWide = true; page.redraw(); }))];
 }
