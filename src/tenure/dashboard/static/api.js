@@ -2,6 +2,8 @@
 
 import { setNow } from "./format.js";
 
+const GAP = 5000;
+
 /** An answer that is no success, with text that can be shown. */
 export class ApiError extends Error {
   constructor(status, title, detail) {
@@ -63,29 +65,45 @@ function advice(status) {
   return "";
 }
 
-/** Follow the stream: `onTick(topics)` for each change, `onState(isLive)` when it comes or goes. */
+/**
+ * Follow the stream of changes: `onTick({topics, trouble})` for each of them, `onState(isLive)` when
+ * the stream comes or goes. Returns a function that chooses the topic to follow.
+ */
 export function follow(onTick, onState) {
+  let topic = null;
   let source = null;
-  let timer = null;
-  const open = () => {
-    source = new EventSource(new URL("api/stream", document.baseURI));
-    source.addEventListener("open", () => onState(true));
-    source.addEventListener("tick", (event) => onTick(JSON.parse(event.data).topics));
-    source.addEventListener("error", () => {
-      onState(false);
-      // EventSource gives up after an answer that is no stream, for example 503.
-      if (source.readyState === EventSource.CLOSED) timer = setTimeout(open, 5000);
+  let reopening = null;
+  let missing = null; // the server ends streams now and then; only a longer gap is worth a word
+
+  function open() {
+    close();
+    if (!topic || document.hidden) return;
+    const opened = new EventSource(new URL(`api/stream?topics=${topic}`, document.baseURI));
+    source = opened;
+    source.addEventListener("open", () => {
+      clearTimeout(missing);
+      missing = null;
+      onState(true);
     });
-  };
-  const close = () => {
-    clearTimeout(timer);
+    source.addEventListener("tick", (event) => onTick(JSON.parse(event.data)));
+    source.addEventListener("error", () => {
+      missing ??= setTimeout(() => onState(false), GAP);
+      // EventSource gives up after an answer that is no stream, for example 503.
+      if (opened.readyState === EventSource.CLOSED && source === opened) reopening = setTimeout(open, GAP);
+    });
+  }
+
+  function close() {
+    clearTimeout(reopening);
     source?.close();
     source = null;
-  };
+  }
+
   // A hidden page costs the store nothing.
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) close();
-    else if (!source) open();
-  });
-  if (!document.hidden) open();
+  document.addEventListener("visibilitychange", open);
+  return (chosen) => {
+    if (chosen === topic) return;
+    topic = chosen;
+    open();
+  };
 }

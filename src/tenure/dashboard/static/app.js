@@ -4,6 +4,7 @@ import { follow, get, openSession, session } from "./api.js";
 import { h, update } from "./dom.js";
 import { icon, shape } from "./icons.js";
 import { showKeys, startKeys } from "./keys.js";
+import { now } from "./format.js";
 import { announce, banner } from "./notices.js";
 import { link, start } from "./router.js";
 import { searchField } from "./search.js";
@@ -25,12 +26,16 @@ const SLOW = 250; // an answer that takes longer than this gets "Loading"
 const main = document.getElementById("main");
 const search = searchField();
 let page = null;
-let versions = {};
+let choose = () => {};
+const versions = {};
 let isLive = false;
 let attention = 0;
+let trouble = null;
 
-// A view is {topic, title(route), load(route, signal), render(data, page)}. `page.memory` is the
-// view's own, for example the rows that it holds back, and lasts until the reader goes elsewhere.
+// A view is {topic, title(route), load(route, signal, page), render(data, page), every(data)}.
+// `page.memory` is the view's own, for example the rows that it holds back, and lasts until the
+// reader goes elsewhere. `every` says after how many seconds the page asks again although nothing
+// has changed that the stream counts: beats, leases and progress are renewed all the time.
 const missing = {
   topic: null, title: () => "Page not found", load: async () => ({}),
   render: () => empty("This page does not exist.", h("a", { href: "./" }, "Go to the overview")),
@@ -54,6 +59,7 @@ function show(route) {
   page.redraw = () => draw(page);
   banner(null);
   drawFrame();
+  choose(view.topic);
   const shown = page;
   page.timer = setTimeout(() => { if (page === shown && !page.data && !isSame) update(main, h("p.loading", {}, "Loading…")); }, SLOW);
   void load(page);
@@ -66,12 +72,14 @@ async function load(shown) {
     const data = await shown.view.load(shown.route, shown.controller.signal, shown);
     if (page !== shown) return;
     const isFirst = shown.data === null;
-    Object.assign(shown, { data, at: new Date().toISOString(), failures: 0 });
+    Object.assign(shown, { data, at: new Date(now()).toISOString() });
     clearTimeout(shown.timer);
     banner(null);
     draw(shown);
     if (isFirst) arrive(shown);
-    shown.timer = setTimeout(() => { if (shown.isDirty || !isLive) refresh(shown); }, interval());
+    // What changes before the stream begins to look would be missed: ask once more after that.
+    const pause = shown.isDirty || !isLive || isFirst ? interval() : 1000 * (shown.view.every?.(data) ?? Infinity);
+    if (isFinite(pause)) shown.timer = setTimeout(() => refresh(shown), pause);
   } catch (error) {
     if (page !== shown || error.name === "AbortError") return;
     if (!error.title) console.error(error);
@@ -83,7 +91,7 @@ async function load(shown) {
 
 // Without the stream the page asks by itself, more rarely.
 function interval() {
-  return 1000 * (isLive ? session.refresh : Math.max(5, session.refresh));
+  return 1000 * (isLive ? session.refresh : 2 * session.refresh + 1);
 }
 
 function refresh(shown) {
@@ -109,13 +117,15 @@ function arrive(shown) {
 
 function fail(shown, error) {
   clearTimeout(shown.timer);
-  if (shown.data && error.status !== 404) banner(error, since(shown.at));
-  else if (error.status === 404) update(main, empty(error.title, error.detail, " ", h("a", { href: link(shown.route.view) }, `Back to ${shown.route.view}`)));
+  const isFinal = error.status >= 400 && error.status < 500 && error.status !== 429;
+  if (isFinal) update(main, empty(error.title, error.detail, " ", h("a", { href: link(shown.route.view) }, `Back to ${shown.route.view}`)));
+  else if (shown.data) banner(error, since(shown.at));
   else {
     banner(error);
     update(main, empty("There is nothing to show yet.", "The page tries again by itself."));
   }
-  if (error.status !== 404) shown.timer = setTimeout(() => refresh(shown), RETRY_AFTER);
+  if (!isFinal) shown.timer = setTimeout(() => refresh(shown), RETRY_AFTER);
+  drawFrame();
 }
 
 function drawFrame() {
@@ -124,12 +134,17 @@ function drawFrame() {
   document.title = [attention && view === overview ? `(${attention}) ${title}` : title, session.app, "Tenure"].filter(Boolean).join(" · ");
   update(document.getElementById("side"), side(route));
   update(document.getElementById("top"), crumbs(route, title), h("div.tools", {}, h("div.search-place", { "data-key": "search", "data-keep": true }),
-    h("span.live", { class: isLive ? "on" : null, title: isLive ? "The page follows changes as they happen" : "The stream of changes is interrupted; the page asks every few seconds" },
-      shape(isLive ? "alive" : "expired"), isLive ? "Live" : "Reconnecting"),
+    liveness(),
     themeSwitch(drawFrame),
     h("button.plain.help", { type: "button", title: "Keys (?)", "aria-label": "List the keys", onclick: showKeys }, "?")));
   const place = document.querySelector("#top [data-key=search]");
   if (search.parentNode !== place) place.append(search);
+}
+
+function liveness() {
+  if (document.body.classList.contains("is-stale")) return h("span.live", { title: "No fresh data; the page tries again" }, shape("warning"), "Old data");
+  const title = isLive ? "The page follows changes as they happen" : "The stream of changes is interrupted; the page asks every few seconds";
+  return h("span.live", { class: isLive ? "on" : null, title }, shape(isLive ? "alive" : "expired"), isLive ? "Live" : "Polling");
 }
 
 function side(route) {
@@ -154,14 +169,12 @@ function crumbs(route, title) {
     h("li", {}, h("span", { "aria-current": "page", title }, route.item === null ? label : title))));
 }
 
-function tick(topics) {
+function tick({ topics, trouble: text = null }) {
   const { topic } = page.view;
-  const isNew = topic && versions[topic] !== undefined && topics[topic] !== versions[topic];
-  versions = topics;
-  // At most one read per interval; what comes in between is read at its end.
-  if (!isNew) return;
-  if (page.at && Date.now() - Date.parse(page.at) < 1000 * session.refresh) page.isDirty = true;
-  else refresh(page);
+  const isNew = (versions[topic] !== undefined && topics[topic] !== versions[topic]) || text !== trouble;
+  Object.assign(versions, topics);
+  trouble = text;
+  if (isNew) refresh(page);
 }
 
 async function begin() {
@@ -175,13 +188,13 @@ async function begin() {
   banner(null);
   startTimes();
   startKeys();
-  start(show);
-  follow(tick, (state) => {
+  choose = follow(tick, (state) => {
     if (state === isLive) return;
     isLive = state;
     drawFrame();
     if (!state) page.refresh();
   });
+  start(show);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) page.refresh(); });
   if (page.view !== overview) {
     const data = await get("overview").catch(() => null);

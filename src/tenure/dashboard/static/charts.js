@@ -103,6 +103,10 @@ function tickText(tick, tz) {
   return head + number + took + (tick.error ? `\n${summary(tick.error)}` : "");
 }
 
+function ran({ run, started, ended }) {
+  return run ?? Math.round(between(started, ended));
+}
+
 /** The attempts of a job on one axis of time: hatched while it waited, solid while it ran. */
 export function timeline(job) {
   const attempts = job.attempts;
@@ -115,7 +119,7 @@ export function timeline(job) {
     const from = attempt.wait === null || attempt.wait === undefined ? start : Math.max(begin, start - attempt.wait * 1000);
     const width = Math.max(0.6, x(ends[index]) - x(start));
     const left = Math.min(x(start), FULL - width);
-    const text = `Attempt ${attempt.attempt}: waited ${duration(attempt.wait)}, ran ${duration(attempt.run)}, ${attempt.outcome}`;
+    const text = `Attempt ${attempt.attempt}: waited ${duration(attempt.wait)}, ran ${duration(ran(attempt))}, ${attempt.outcome}`;
     return h("li.lane", { "data-key": String(attempt.attempt) },
       h("span.lane-name", {}, `Attempt ${attempt.attempt}`),
       s("svg.lane-chart", { viewBox: `0 0 ${FULL} 16`, preserveAspectRatio: "none", role: "img", "aria-label": text },
@@ -124,7 +128,7 @@ export function timeline(job) {
         s("rect", { class: `run is-${attempt.outcome.replace(" ", "-")}`, x: left, y: 1, width, height: 14 }),
         s("title", {}, `${text}\n${exact(attempt.started)}`)),
       h("span.lane-outcome", { class: `is-${attempt.outcome.replace(" ", "-")}` }, shape(attempt.outcome), attempt.outcome),
-      h("span.lane-times", {}, `waited ${duration(attempt.wait)} · ran ${duration(attempt.run)}`),
+      h("span.lane-times", {}, `waited ${duration(attempt.wait)} · ran ${duration(ran(attempt))}`),
       h("span.lane-where", { title: attempt.replica }, attempt.where || attempt.replica));
   });
   return h("div.timeline", {}, h("ol.lanes", {}, rows),

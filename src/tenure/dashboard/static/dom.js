@@ -101,6 +101,7 @@ function morph(old, wanted) {
     return;
   }
   if (old.hasAttribute("data-keep")) return; // looks after itself, like the search field
+  if (old.type === "checkbox" && old.defaultChecked !== wanted.defaultChecked) old.checked = wanted.defaultChecked;
   // What the reader has typed stays, unless the view itself has changed the value.
   if (old.nodeName === "INPUT" && old.defaultValue !== wanted.defaultValue) old.value = wanted.defaultValue;
   morphAttributes(old, wanted);

@@ -8,7 +8,7 @@ import { badge, button, empty, heading, table, time } from "../widgets.js";
 
 const KEPT = 1000;
 const SHOWN = 100;
-const LEVELS = [["", "All"], ["error", "Errors"], ["warning", "Warnings"], ["note", "Notes"]];
+const LEVELS = [["", "All"], ["warning", "Warnings"], ["note", "Notes"]];
 
 export const events = {
   topic: "events",
@@ -23,14 +23,14 @@ export const events = {
     else memory.held = [...newest, ...memory.held].slice(0, KEPT);
     return fresh;
   },
-  render(_, page) {
+  render(data, page) {
     const { memory, route } = page;
     const { level = "", kind = "" } = route.query;
     const matches = (event) => (!level || event.level === level) && (!kind || event.kind === kind);
     const rows = memory.rows.filter(matches);
     const held = memory.held.filter(matches).length;
     return [
-      heading("Events", { note: "Recoveries, losses, refused writes, take-overs and missed ticks, as far as this process has seen them" }),
+      heading("Events", { note: data.scope }),
       h("nav.tabs", { "aria-label": "Level" }, LEVELS.map(([name, label]) => h("a", { href: link("events", { level: name, kind }), "aria-current": level === name ? "true" : null }, name ? badge(name, label) : label))),
       kind && h("p.hint", {}, `Only ${kind}. `, h("a", { href: link("events", { level }) }, "Show all kinds")),
       h("div.rows", {}, h("div.fresh-place", {}, held > 0 && button(`${count(held)} new`, () => {

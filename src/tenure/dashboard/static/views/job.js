@@ -16,6 +16,7 @@ export const job = {
   topic: "jobs",
   title: ({ item }) => `Job ${item.slice(-8)}`,
   load: ({ item }, signal) => get(path("jobs", item), {}, signal),
+  every: ({ state }) => (state === "running" || state === "waiting" ? 2 : null),
   render(data, page) {
     return [
       heading(data.task, { state: jobState(data), note: id(data.id, { full: true }), actions: actions(data, page) }),

@@ -3,7 +3,7 @@
 
 import { get, post, session } from "../api.js";
 import { meter } from "../charts.js";
-import { confirm, textField } from "../dialogs.js";
+import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { between, count, duration, list, plural, summary } from "../format.js";
 import { announce } from "../notices.js";
@@ -12,7 +12,7 @@ import { badge, button, clip, code, empty, heading, id, jobLink, jobState, table
 
 const STATES = ["waiting", "running", "succeeded", "failed", "cancelled"];
 const FIELDS = [["queue", "Queue"], ["task", "Task"], ["tag", "Tag"], ["owner", "Owner"], ["id", "Id or its end"], ["error", "Error text"]];
-const FILTERS = ["state", ...FIELDS.map(([name]) => name)];
+const FILTERS = ["state", ...FIELDS.map(([name]) => name), "timers"];
 const SIZE = 50;
 const ROWS_MAX = 500;
 
@@ -21,7 +21,7 @@ const ACTIONS = {
     text: "They wait again in their queues, with their attempts counted from the start. A job whose unique key another job has is left out." },
   cancel: { states: ["waiting", "running"], label: "Cancel", past: "Cancelled", kind: "danger",
     text: "Waiting jobs never run. Running jobs are asked to stop; they end as cancelled when their handlers stop." },
-  delete: { states: ["waiting", "succeeded", "failed", "cancelled"], label: "Delete", past: "Deleted", kind: "danger",
+  delete: { states: ["succeeded", "failed", "cancelled"], label: "Delete", past: "Deleted", kind: "danger",
     text: "They are removed for good, with their arguments, results, keys and tags. This cannot be undone." },
 };
 
@@ -33,6 +33,7 @@ export const jobs = {
     merge(page.memory, fresh);
     return fresh;
   },
+  every: (data) => (data.jobs.some((job) => job.state === "running") ? 4 : null),
   render(data, page) {
     const { memory, route } = page;
     const filter = filterOf(route.query);
@@ -41,7 +42,7 @@ export const jobs = {
       states(filter), fields(filter, page),
       data.note && h("p.hint", {}, data.note),
       h("div.rows", {}, h("div.fresh-place", {}, memory.held.length > 0 && button(`${count(memory.held.length, memory.held.length >= SIZE)} new`, () => { release(memory); page.redraw(); window.scrollTo(0, 0); }, { kind: "fresh" })),
-        memory.rows.length ? rows(memory, filter) : nothing(filter)),
+        memory.rows.length ? rows(memory, filter) : memory.cursor ? empty("None among the newest jobs so far.", "Older ones may match.") : nothing(filter)),
       memory.cursor && more(memory, filter, page),
     ];
   },
@@ -96,6 +97,7 @@ function fields(filter, { memory, redraw }) {
     h("div.filter-toggle", {}, button(isOpen ? "Hide filters" : "Filters…", () => { memory.isFiltering = !isOpen; redraw(); })),
     shown.map(([name, label]) => h("label.field", { class: filter[name] ? "set" : null }, h("span", {}, label),
       h("input", { type: "search", name, value: filter[name] ?? "", autocomplete: "off", spellcheck: "false", onsearch: (event) => event.currentTarget.form.requestSubmit() }))),
+    h("label.check", {}, h("input", { type: "checkbox", name: "timers", value: "1", checked: Boolean(filter.timers), onchange: (event) => event.currentTarget.form.requestSubmit() }), "Runs of timers"),
     h("div.filter-actions", {}, h("button.button", { type: "submit" }, "Filter"), isFiltered && h("a.button.quiet", { href: link("jobs", { state: filter.state }) }, "Clear")));
 }
 
@@ -140,7 +142,7 @@ function remarks(job) {
 }
 
 function nothing(filter) {
-  const names = Object.keys(filter);
+  const names = Object.keys(filter).filter((name) => name !== "timers");
   if (!names.length) return empty("No jobs are stored.", "Enqueue one: ", code("await send_mail.enqueue(7)"), ". Finished jobs stay here until their retention ends: a day, or 7 days after a failure.");
   const words = names.map((name) => (name === "state" ? filter.state : `${name} “${filter[name]}”`));
   return empty(`No job matches ${list(words)}.`, "A finished job is removed after its retention. ", h("a", { href: link("jobs") }, "Show all jobs"));
@@ -176,24 +178,23 @@ async function ask(name, filter, page) {
   const { label, past, kind, text } = ACTIONS[name];
   let answer;
   try {
-    answer = await post("jobs/count", { filter });
+    answer = await post("jobs/count", { filter, action: name });
   } catch (error) {
     announce(error.message, { isShown: true, level: "error" });
     return;
   }
   const number = answer.count;
   const amount = plural(number, `${filter.state} job`, answer.is_capped);
-  const conditions = Object.entries(filter).filter(([key]) => key !== "state").map(([key, value]) => `${key} “${value}”`);
+  const conditions = Object.entries(filter).filter(([key]) => key !== "state" && key !== "timers").map(([key, value]) => `${key} “${value}”`);
   if (!number) {
     announce(`No job matches any more. Nothing to ${name}.`, { isShown: true });
     return;
   }
   confirm({
     title: `${label} ${amount}?`, kind, label: `${label} ${amount}`,
-    text: [conditions.length ? `All with ${list(conditions)}.` : `All ${filter.state} jobs of this store, of every queue and task.`, text],
-    fields: name === "cancel" ? [textField("reason", "Reason, for your colleagues")] : [],
-    run: async (values) => {
-      const { done, skipped } = await post("jobs/bulk", { action: name, filter, count: number, ...values });
+    text: [conditions.length ? `All with ${list(conditions)}.` : `All ${filter.state} jobs of this store, of every queue and task.`, text, answer.is_capped ? `More jobs match: the first ${count(number)} are done now. Repeat it for the others.` : null].filter(Boolean),
+    run: async () => {
+      const { done, skipped } = await post("jobs/bulk", { action: name, filter, count: number });
       return `${past} ${plural(done, "job")}.${skipped ? ` Left out ${count(skipped)}: they had changed meanwhile.` : ""}`;
     },
     done: () => { page.memory.rows = undefined; page.refresh(); },

@@ -15,6 +15,7 @@ export const locks = {
   topic: "locks",
   title: () => "Locks",
   load: ({ query }, signal) => get("locks", { prefix: query.prefix }, signal),
+  every: (data) => (data.locks.length ? 4 : null),
   render(data, page) {
     const prefix = page.route.query.prefix ?? "";
     const at = data.now ? Date.parse(data.now) : now();
@@ -60,12 +61,17 @@ function card(lock, at, page) {
       key: holder.holder,
       cells: [
         h("div.two", {}, clip(holder.where || "unknown process"), id(holder.holder)),
-        since(new Date(at - holder.held_for * 1000).toISOString()), lease(holder, at), String(holder.fence), holder.meta ? clip(holder.meta) : h("span.muted.dash", {}, "–"),
+        since(new Date(at - holder.held_for * 1000).toISOString()), lease(holder, at), String(holder.fence), note(holder.meta) ? clip(note(holder.meta)) : h("span.muted.dash", {}, "–"),
         session.may.act && button("Release…", () => release(lock, holder, page), { small: true, kind: "danger-quiet", "aria-label": `Release ${lock.name}, held by ${holder.where}` }),
       ],
     }))),
     lock.waiters.length > 0 && line(lock.waiters, at, isWide),
     (hidden > 0 || isWide) && h("div.more", {}, button(isWide ? "Show fewer" : `Show ${plural(hidden, "more caller")}`, () => { memory[lock.name] = !isWide; page.redraw(); }, { small: true })));
+}
+
+// What the caller has said about itself; host and process are shown already.
+function note(meta) {
+  return Object.entries(meta ?? {}).filter(([name]) => name !== "host" && name !== "pid").map(([name, text]) => (name === "meta" ? text : `${name}: ${text}`)).join(", ");
 }
 
 function lease({ expires_in: left, ttl }, at) {
@@ -76,7 +82,7 @@ function lease({ expires_in: left, ttl }, at) {
 function line(waiters, at, isWide) {
   return h("div.waiters", {}, h("h3", {}, `${plural(waiters.length, "caller")} in line, first come first served`),
     h("ol", {}, (isWide ? waiters : waiters.slice(0, WAITERS_SHOWN)).map((waiter) => h("li", { "data-key": waiter.holder },
-      h("span.clip", { title: waiter.where }, waiter.where || "unknown process"), h("span.muted", {}, "waits for ", since(new Date(at - waiter.waiting_for * 1000).toISOString())), waiter.meta && h("span.muted.clip", { title: waiter.meta }, waiter.meta)))));
+      h("span.clip", { title: waiter.where }, waiter.where || "unknown process"), h("span.muted", {}, "waits for ", since(new Date(at - waiter.waiting_for * 1000).toISOString())), note(waiter.meta) && h("span.muted.clip", { title: note(waiter.meta) }, note(waiter.meta))))));
 }
 
 function release(lock, holder, page) {

@@ -11,12 +11,12 @@ import { badge, button, clip, code, empty, figure, heading, section, table, time
 
 const LATE_SCALE = 60; // a queue's bar is full at the oldest age of all queues, or at a minute
 const QUEUES_SHOWN = 30;
-const FOREVER = 1e9; // seconds; a pause without an end
 
 export const overview = {
   topic: "overview",
   title: () => "Overview",
   load: (_, signal) => get("overview", {}, signal),
+  every: (data) => (data.queues.some((queue) => queue.waiting || queue.running) ? 4 : 15),
   render(data, page) {
     if (isNew(data)) return [heading("Overview"), welcome()];
     return [
@@ -100,12 +100,12 @@ function served({ workers, slots, waiting }) {
 }
 
 function isPaused(queue) {
-  return queue.paused_for !== null && queue.paused_for !== undefined;
+  return queue.is_paused ?? queue.paused_for !== null; // a pause without an end has no number
 }
 
 function queueState(queue) {
   if (!isPaused(queue)) return h("span.muted", {}, "open");
-  const left = queue.paused_for < FOREVER ? `paused, ${duration(queue.paused_for)} left` : "paused";
+  const left = queue.paused_for !== null ? `paused, ${duration(queue.paused_for)} left` : "paused";
   return h("div.two", {}, badge("paused", left), queue.pause_reason && h("span.muted.clip", { title: queue.pause_reason }, queue.pause_reason));
 }
 

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { meter } from "../charts.js";
 import { h } from "../dom.js";
-import { bytes, count, duration, plural } from "../format.js";
+import { bytes, count, duration } from "../format.js";
 import { link } from "../router.js";
 import { badge, code, empty, heading, id, table, time } from "../widgets.js";
 
@@ -13,6 +13,7 @@ export const replicas = {
   topic: "replicas",
   title: () => "Replicas",
   load: (_, signal) => get("replicas", {}, signal),
+  every: (data) => (data.replicas.length ? 4 : null),
   render(data, page) {
     return [
       heading("Replicas", { note: data.replicas.length ? answer(data.replicas) : null }),
@@ -34,12 +35,16 @@ function rows(all, page) {
     cells: [
       h("div.two", {}, h("span.name.clip", { title: `${replica.host}:${replica.pid}` }, `${replica.host}:${replica.pid}`), h("span.muted", {}, `${replica.version || "unknown version"} · `, id(replica.id))),
       h("div.two", {}, badge(replica.state), beat(replica)),
-      h("div.age", {}, h("span", {}, `${replica.running.length} of ${count(replica.slots)}`), meter(replica.running.length, replica.slots)),
-      replica.queues.length ? h("span.tags", {}, replica.queues.map((queue) => h("a.tag", { href: link("jobs", { queue }), title: queue }, queue))) : h("span.muted", {}, "none"),
-      h("span", { title: replica.timers.join("\n") || null }, count(replica.timers.length)),
+      h("div.age", {}, h("span", {}, replica.slots === null ? count(busy(replica)) : `${count(busy(replica))} of ${count(replica.slots)}`), meter(busy(replica), replica.slots ?? 0)),
+      replica.queues.length ? h("span.tags", {}, replica.queues.map((queue) => h("a.tag", { href: link("jobs", { queue }), title: queue }, queue)), replica.more_queues > 0 && `and ${count(replica.more_queues)} more`) : h("span.muted", {}, "none"),
+      h("span", { title: replica.timers.join("\n") || null }, count(replica.timers.length + (replica.more_timers ?? 0))),
       running(replica, page), memory(replica),
     ],
   })));
+}
+
+function busy({ held, running: jobs }) {
+  return held ?? jobs.length;
 }
 
 function beat({ beat_ago: ago, joined, state }) {
@@ -48,13 +53,13 @@ function beat({ beat_ago: ago, joined, state }) {
     state === "alive" && joined && h("span.muted", {}, "joined ", time(joined))];
 }
 
-function running({ id: key, running: jobs, held }, page) {
+function running({ id: key, running: jobs }, page) {
   const isWide = page.memory[key];
   const shown = isWide ? jobs : jobs.slice(0, RUNNING_SHOWN);
   return h("div.two", {},
     shown.map((job) => h("a.clip", { href: link("jobs", {}, job.id), title: job.task }, job.task)),
     jobs.length > RUNNING_SHOWN && h("button.linklike", { type: "button", onclick: () => { page.memory[key] = !isWide; page.redraw(); } }, isWide ? "Show fewer" : `and ${count(jobs.length - RUNNING_SHOWN)} more`),
-    !jobs.length && h("span.muted", {}, "nothing"), held ? h("span.muted", {}, `holds ${plural(held, "lock")}`) : null);
+    !jobs.length && h("span.muted", {}, "nothing"));
 }
 
 function memory({ memory: size }) {

@@ -21,8 +21,8 @@ export const timer = {
   load: ({ item }, signal) => get(path("timers", item), {}, signal),
   render(data, page) {
     return [
-      heading(data.name, { state: timerState(data), note: ruleText(data), actions: timerActions(data, page) }),
-      why(data.why, data.is_declared ? "note" : "warning"),
+      heading(data.name, { state: timerState(data, data.paused), note: ruleText(data), actions: timerActions(data, page) }),
+      why(data.why, data.is_declared && !data.ahead ? "note" : "warning"),
       section("Last outcomes", { note: stripKey(data.history) }, data.history.length
         ? h("div.strip-frame", { tabindex: "0", role: "region", "aria-label": "Last outcomes" }, strip(data.history, data.tz, Math.min(STRIP_TICKS, Math.max(20, data.history.length))), h("div.lane-axis", { "aria-hidden": "true" }, h("span", {}, "older"), h("span", {}, "newest")))
         : empty("It has not ticked yet.", "Each tick appears here with its outcome.")),
@@ -36,12 +36,12 @@ export const timer = {
   },
 };
 
-function next({ next: instants, tz, pause, is_declared: isDeclared }) {
+function next({ next: instants, tz, pause, paused, is_declared: isDeclared }) {
   if (!instants.length) return empty("No tick is planned.", isDeclared ? "With after=\"completion\" the next one is known when the run has ended." : "No live replica declares this timer.");
   const mine = viewerZone();
   const zone = tz || "UTC";
   const columns = mine === zone ? [["In"], [mine]] : [["In"], [`Yours, ${mine}`], [zone]];
-  return [pause && h("p.hint", {}, "Paused: ticks before the end of the pause are skipped."),
+  return [(pause || paused) && h("p.hint", {}, "Paused: ticks before the end of the pause are skipped."),
     table("Next ticks", columns, instants.map((instant) => ({ key: instant, cells: [time(instant, { tz: zone }), moment(instant), moment(instant, zone)].slice(0, columns.length) })), { cards: false })];
 }
 

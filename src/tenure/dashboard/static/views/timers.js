@@ -21,7 +21,7 @@ export const timers = {
       data.paused && h("div.why.is-warning", {}, shape("paused"), h("div", {}, h("p.why-text", {}, "All timers and schedules are frozen",
         data.paused.until ? [", until ", time(data.paused.until)] : " until they are resumed", data.paused.reason ? `: ${data.paused.reason}` : "", "."),
       h("p.why-next", {}, "Since ", time(data.paused.since), ". Ticks during this time are skipped."))),
-      data.timers.length ? rows(data, page) : empty("No timer or schedule is declared.", "Declare one with ", code('@app.timer(every="60s")'), " and start a worker: the store learns of it then."),
+      data.timers.length ? [rows(data, page), data.is_capped && h("p.hint", {}, `Only the first ${plural(data.timers.length, "timer")} are shown. The search finds the others by name.`)] : empty("No timer or schedule is declared.", "Declare one with ", code('@app.timer(every="60s")'), " and start a worker: the store learns of it then."),
     ];
   },
 };
