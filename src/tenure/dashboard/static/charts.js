@@ -71,7 +71,7 @@ const STRIP = {
 /** The last outcomes of a timer, oldest first. Heights differ, so that colour is not needed. */
 export function strip(history, tz, room = history.length) {
   const width = 7;
-  const marks = history.slice(0, room).reverse().map((tick, index, all) => mark(tick.outcome, (room - all.length + index) * width, tickText(tick, tz)));
+  const marks = history.slice(0, room).reverse().map((tick, index) => mark(tick.outcome, index * width, tickText(tick, tz)));
   return s("svg.strip", { viewBox: `0 0 ${room * width} 18`, role: "img", "aria-label": stripText(history.slice(0, room)) }, marks);
 }
 

@@ -4,11 +4,11 @@ import { get, path, post, session } from "../api.js";
 import { meter, timeline } from "../charts.js";
 import { confirm, textField } from "../dialogs.js";
 import { h } from "../dom.js";
-import { bytes, duration, list, plural } from "../format.js";
+import { between, bytes, duration, list, plural, summary } from "../format.js";
 import { icon } from "../icons.js";
 import { announce } from "../notices.js";
 import { go, link } from "../router.js";
-import { badge, button, code, empty, facts, heading, id, instant, jobLink, jobState, section, table, time, why } from "../widgets.js";
+import { badge, button, code, empty, facts, heading, id, instant, jobLink, jobState, section, since, table, time, why } from "../widgets.js";
 
 const MASK = "••••••••";
 
@@ -20,7 +20,7 @@ export const job = {
   render(data, page) {
     return [
       heading(data.task, { state: jobState(data), note: id(data.id, { full: true }), actions: actions(data, page) }),
-      why(data.why, data.state === "failed" ? "error" : "note"),
+      why(data.why ?? outcome(data), data.state === "failed" ? "error" : data.state),
       progress(data),
       section("Attempts", { note: attemptsNote(data) }, data.attempts.length ? timeline(data) : empty("It has not run yet.", "Each attempt appears here with the time that it waited and ran.")),
       errors(data),
@@ -55,6 +55,16 @@ function said({ outcome }, otherwise) {
   return OUTCOMES[outcome] ?? (outcome && outcome !== "done" ? `Nothing was changed: the job is ${outcome}.` : otherwise);
 }
 
+// The server explains jobs that have not finished; how the others ended is in their records.
+function outcome(data) {
+  const { state, attempt, error, reason, where } = data;
+  const took = duration(between(data.started, data.finished));
+  if (state === "failed") return { text: `Failed for good in attempt ${attempt}: ${summary(error) || reason || "unknown reason"}`, next: "Fix the cause, then requeue it." };
+  if (state === "succeeded") return { text: `Succeeded in attempt ${attempt}, which took ${took}.` };
+  if (state === "cancelled") return { text: attempt ? `Cancelled in attempt ${attempt}${reason ? `: ${reason}` : ""}.` : `Cancelled before it ran${reason ? `: ${reason}` : ""}.` };
+  return state === "running" ? { text: [`Running${where ? ` on ${where}` : ""} for `, since(data.started), `, attempt ${attempt}.`] } : null;
+}
+
 function progress(data) {
   if (data.state !== "running" || (data.progress === null && !data.message)) return null;
   const percent = data.progress === null ? null : Math.round(data.progress * 100);
@@ -76,10 +86,11 @@ function errors(data) {
   }
   if (data.error && !groups.has(data.error) && !groups.size) groups.set(data.error, []);
   if (!groups.size) return null;
+  const traceback = data.trace?.trim().includes("\n") && h("article.error-card.whole", {}, h("h3", {}, "Traceback of the last error"), h("pre", { tabindex: "0", "aria-label": "Traceback" }, data.trace.trim()));
   const cards = [...groups].reverse().map(([text, attempts]) =>
-    h("article.error-card", {}, h("h3", {}, attempts.length ? `Attempt ${list(attempts.map(({ attempt }) => String(attempt)))}` : "Error", attempts.length > 0 && h("span.muted", {}, ` ${attempts.at(-1).where || ""}`)),
+    h("article.error-card", {}, h("h3", {}, attempts.length ? `${attempts.length > 1 ? "Attempts" : "Attempt"} ${list(attempts.map(({ attempt }) => String(attempt)))}` : "Error", attempts.length > 0 && h("span.muted", {}, ` ${attempts.at(-1).where || ""}`)),
       h("pre", { tabindex: "0", "aria-label": "Error" }, text)));
-  return section("Errors", { note: groups.size > 1 ? `${groups.size} different ones, newest first` : null }, h("div.error-cards", {}, cards));
+  return section("Errors", { note: groups.size > 1 ? `${groups.size} different ones, newest first` : null }, h("div.error-cards", {}, cards, traceback));
 }
 
 function about(data) {
@@ -93,7 +104,7 @@ function about(data) {
     ["Finished", instant(data.finished)], ["Kept until", instant(data.kept_until)],
     ["Replica", data.replica && h("span", { title: data.replica }, data.where || data.replica)],
     ["Time limit", data.timeout ? duration(data.timeout) : null], ["Reason", data.reason],
-    ["Fence", data.fence ? String(data.fence) : null], ["Revision", data.revision ? String(data.revision) : null], ["Trace", data.trace && id(data.trace)],
+    ["Fence", data.fence ? String(data.fence) : null], ["Revision", data.revision ? String(data.revision) : null],
   ]);
 }
 

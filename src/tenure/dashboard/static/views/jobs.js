@@ -102,13 +102,13 @@ function fields(filter, { memory, redraw }) {
 }
 
 function rows({ rows: shown }, filter) {
-  const columns = [["State", "state-col"], ["Task", "wide lead"], ["Id"], ["Attempt", "number"], ["When"], ["Took", "number"], ["Remarks", "wide"]];
+  const columns = [["State", "job-state"], ["Task", "wide lead"], ["Attempt", "number"], ["When"], ["Took", "number"], ["Remarks", "wide"]];
   return table("Jobs", columns, shown.map(({ job, isGone }) => ({
     key: job.id, class: isGone ? "gone" : null,
     cells: [
       [jobState(job), isGone && h("span.muted", {}, filter.state ? "left this list" : "removed")],
-      h("div.two", {}, jobLink(job), h("span.muted.clip", { title: job.queue }, job.queue, job.priority !== 5 && ` · priority ${job.priority}`, job.owner && ` · ${job.owner}`)),
-      id(job.id), attempts(job), when(job), job.started && job.state !== "waiting" ? took(job) : h("span.muted.dash", {}, "–"), remarks(job),
+      h("div.two", {}, jobLink(job), h("div.line", {}, id(job.id), h("span.muted.clip", { title: job.queue }, job.queue, job.priority !== 5 && ` · priority ${job.priority}`, job.owner && ` · ${job.owner}`))),
+      attempts(job), when(job), job.started && job.state !== "waiting" ? took(job) : h("span.muted.dash", {}, "–"), remarks(job),
     ],
   })));
 }

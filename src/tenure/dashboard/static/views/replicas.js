@@ -33,7 +33,7 @@ function rows(all, page) {
   return table("Replicas", [["Replica", "wide lead"], ["State", "state-col"], ["Busy", "chart-cell"], ["Queues"], ["Timers", "number"], ["Running", "wide"], ["Memory", "number"]], all.map((replica) => ({
     key: replica.id,
     cells: [
-      h("div.two", {}, h("span.name.clip", { title: `${replica.host}:${replica.pid}` }, `${replica.host}:${replica.pid}`), h("span.muted", {}, `${replica.version || "unknown version"} · `, id(replica.id))),
+      h("div.two", {}, h("span.name.clip", { title: `${replica.host}:${replica.pid}` }, `${replica.host}:${replica.pid}`), h("span.muted", {}, replica.version && `${replica.version} · `, id(replica.id))),
       h("div.two", {}, badge(replica.state), beat(replica)),
       h("div.age", {}, h("span", {}, replica.slots === null ? count(busy(replica)) : `${count(busy(replica))} of ${count(replica.slots)}`), meter(busy(replica), replica.slots ?? 0)),
       replica.queues.length ? h("span.tags", {}, replica.queues.map((queue) => h("a.tag", { href: link("jobs", { queue }), title: queue }, queue)), replica.more_queues > 0 && `and ${count(replica.more_queues)} more`) : h("span.muted", {}, "none"),
@@ -43,8 +43,9 @@ function rows(all, page) {
   })));
 }
 
+// Runs of timers have slots of their own. Of very many running jobs the server names only some.
 function busy({ held, running: jobs }) {
-  return held ?? jobs.length;
+  return jobs.length < (held ?? 0) ? held : jobs.filter(({ task }) => !task.startsWith("@")).length;
 }
 
 function beat({ beat_ago: ago, joined, state }) {

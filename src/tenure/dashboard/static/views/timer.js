@@ -24,11 +24,11 @@ export const timer = {
       heading(data.name, { state: timerState(data, data.paused), note: ruleText(data), actions: timerActions(data, page) }),
       why(data.why, data.is_declared && !data.ahead ? "note" : "warning"),
       section("Last outcomes", { note: stripKey(data.history) }, data.history.length
-        ? h("div.strip-frame", { tabindex: "0", role: "region", "aria-label": "Last outcomes" }, strip(data.history, data.tz, Math.min(STRIP_TICKS, Math.max(20, data.history.length))), h("div.lane-axis", { "aria-hidden": "true" }, h("span", {}, "older"), h("span", {}, "newest")))
+        ? h("div.strip-frame", { tabindex: "0", role: "region", "aria-label": "Last outcomes" }, strip(data.history, data.tz, STRIP_TICKS), h("div.lane-axis", { "aria-hidden": "true" }, h("span", {}, "older"), h("span", {}, "newest")))
         : empty("It has not ticked yet.", "Each tick appears here with its outcome.")),
       h("div.columns", {},
         section("Next ticks", {}, next(data)),
-        section("Facts", {}, facts([["Kind", data.kind], ["Task", data.task && h("a", { href: link("jobs", { task: data.task }) }, data.task)], ["Time zone", data.tz || "UTC"],
+        section("Facts", {}, facts([["Kind", data.kind], data.task?.startsWith("@") ? ["Runs", h("a", { href: link("jobs", { task: data.task }) }, "Show its runs")] : ["Task", data.task && h("a", { href: link("jobs", { task: data.task }) }, data.task)], ["Time zone", data.tz || "UTC"],
           ["Previous tick", instant(data.previous)], ["Running", String(data.running)], ["Paused since", data.pause && instant(data.pause.since)],
           ["Pause ends", data.pause && (data.pause.until ? instant(data.pause.until) : "when it is resumed")], ["Reason of the pause", data.pause?.reason]]))),
       data.history.length > 0 && section("History", { note: `the last ${count(data.history.length)} decisions` }, history(data, page)),
