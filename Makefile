@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak cost sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-cpu bench-http requirements clean
+.PHONY: help setup check test demo run soak cost browser screenshots sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-cpu bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,14 @@ chaos: setup  ## Kill, pause and cut off real processes for 25 minutes; ARGS="--
 proof: setup  ## Tests of chance at length, simulation, chaos; numbers into the README (75 minutes)
 	@$(BIN)/python scripts/proof.py $(ARGS)
 
+browser:  ## Test the pages of the dashboard in Chromium; ARGS="-k dark" goes to pytest
+	@$(PYTHON) scripts/setup.py browser
+	@$(BIN)/python scripts/browser.py $(ARGS)
+
+screenshots:  ## Take the pictures of the dashboard in docs/images; needs Chromium
+	@$(PYTHON) scripts/setup.py browser
+	@$(BIN)/python scripts/screenshots.py $(ARGS)
+
 lines:  ## Count the lines of each package, and of each store
 	@$(PYTHON) scripts/lines.py
 
@@ -96,6 +104,8 @@ requirements:  ## Pin requirements/*.txt anew from pyproject.toml and *.in (need
 	@$(COMPILE) $(ARGS) pyproject.toml requirements/demo.in -o requirements/demo.txt
 	@$(COMPILE) $(ARGS) pyproject.toml requirements/dev.in -o requirements/dev.txt \
 		--all-extras -c requirements/demo.txt
+	@$(COMPILE) $(ARGS) pyproject.toml requirements/browser.in -o requirements/browser.txt \
+		--all-extras -c requirements/dev.txt
 	@$(COMPILE) $(ARGS) pyproject.toml requirements/bench.in -o requirements/bench.txt \
 		--all-extras -c requirements/dev.txt
 	@$(COMPILE) $(ARGS) bench/peers/older_redis.in -o bench/peers/older_redis.txt

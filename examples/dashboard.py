@@ -26,7 +26,7 @@ FOLDER = None if "TENURE_URL" in os.environ else tempfile.mkdtemp(prefix="tenure
 URL = os.environ.setdefault("TENURE_URL", f"sqlite:///{FOLDER}/shop.db")  # the workers have it, too
 
 app = Tenure(URL, namespace="shop")
-chance = random.Random()  # noqa: S311 - only decides which examples fail
+chance = random.Random()
 
 
 @app.task(queue="mail", retry=Backoff(max_attempts=5, base="4s"))

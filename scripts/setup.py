@@ -1,7 +1,8 @@
-"""Prepare `.venv`: python3 scripts/setup.py [demo | dev | bench].
+"""Prepare `.venv`: python3 scripts/setup.py [demo | dev | browser | bench].
 
-`demo` installs what the tour runs on, `dev` everything for checks and tests, `bench` the peers to
-compare with; each has all of the one before it and serves for it, too. Every package is pinned
+`demo` installs what the tour runs on, `dev` everything for checks and tests, `browser` in addition
+a driver for Chromium, `bench` the peers to compare with; each but `bench` has all of the one before
+it, `bench` has all of `dev`, and each serves for what it has. Every package is pinned
 and checked by hash. A second run costs nothing until the requirements, pyproject.toml, the Python
 version or the place of the checkout change.
 
@@ -22,13 +23,18 @@ VENV = ROOT / ".venv"
 PYTHON = str(VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 STAMP = VENV / "tenure-setup"
 VERSION = "{}.{}".format(*sys.version_info[:2])
-SERVED_BY = {"demo": ("demo", "dev", "bench"), "dev": ("dev", "bench"), "bench": ("bench",)}
+SERVED_BY = {
+    "demo": ("demo", "dev", "browser", "bench"),
+    "dev": ("dev", "browser", "bench"),
+    "browser": ("browser",),
+    "bench": ("bench",),
+}
 
 
 def main() -> None:
     target = sys.argv[1] if len(sys.argv) > 1 else "dev"
     if target not in SERVED_BY:
-        sys.exit("usage: python3 scripts/setup.py [demo | dev | bench]")
+        sys.exit("usage: python3 scripts/setup.py [demo | dev | browser | bench]")
     if sys.version_info < (3, 11):
         sys.exit(f"setup: Tenure needs Python 3.11 or newer; {sys.executable} is {VERSION}")
 

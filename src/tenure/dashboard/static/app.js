@@ -54,7 +54,7 @@ function show(route) {
   clearTimeout(before?.timer);
   const view = viewOf(route);
   const isSame = before?.view === view && before.route.item === route.item;
-  page = { view, route, memory: {}, data: null, at: null, controller: new AbortController(), timer: null, isSame };
+  page = { view, route, memory: {}, data: null, at: null, controller: new AbortController(), timer: null, isSame, isFirst: !before };
   page.refresh = () => refresh(page);
   page.redraw = () => draw(page);
   banner(null);
@@ -95,7 +95,7 @@ function interval() {
 }
 
 function refresh(shown) {
-  if (page !== shown || document.hidden) return;
+  if (page !== shown || shown.isLeaving || document.hidden) return;
   clearTimeout(shown.timer);
   if (!shown.isLoading) void load(shown);
   else shown.isDirty = true;
@@ -111,7 +111,8 @@ function draw(shown) {
 function arrive(shown) {
   if (shown.isSame) return;
   window.scrollTo(0, history.state?.scroll ?? 0);
-  if (document.activeElement !== document.getElementById("search")) main.focus({ preventScroll: true });
+  // The first page of a visit leaves the focus at the top, where the skip link is.
+  if (!shown.isFirst && document.activeElement !== document.getElementById("search")) main.focus({ preventScroll: true });
   announce(shown.view.title(shown.route));
 }
 

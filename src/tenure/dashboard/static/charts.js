@@ -69,9 +69,11 @@ const STRIP = {
 };
 
 /** The last outcomes of a timer, oldest first. Heights differ, so that colour is not needed. */
-export function strip(history, tz, room = history.length) {
+export function strip(history, tz, { room, isRight = false }) {
   const width = 7;
-  const marks = history.slice(0, room).reverse().map((tick, index) => mark(tick.outcome, index * width, tickText(tick, tz)));
+  const ticks = history.slice(0, room).reverse();
+  const first = isRight ? room - ticks.length : 0;
+  const marks = ticks.map((tick, index) => mark(tick.outcome, (first + index) * width, tickText(tick, tz)));
   return s("svg.strip", { viewBox: `0 0 ${room * width} 18`, role: "img", "aria-label": stripText(history.slice(0, room)) }, marks);
 }
 

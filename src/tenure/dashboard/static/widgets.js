@@ -76,7 +76,7 @@ export function startTimes() {
 
 /** An id, shortened in the middle; a click copies it. */
 export function id(text, { full = false } = {}) {
-  return h("button.id", { type: "button", class: full ? "full" : null, title: `${text}\nClick to copy`, "aria-label": `Copy ${text}`, onclick: () => copy(text) },
+  return h("button.id", { type: "button", class: full ? "full" : null, title: `${text}\nClick to copy`, "aria-label": `${full ? text : shortId(text)}, copy ${text}`, onclick: () => copy(text) },
     full ? text : shortId(text));
 }
 

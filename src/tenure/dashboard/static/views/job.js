@@ -45,8 +45,19 @@ function actions(data, page) {
       run: async (values) => said(await post(path("jobs", data.id, "cancel"), values), "The job is cancelled."), done: page.refresh }), { kind: "danger-quiet" }),
     can("delete") && button("Delete…", () => confirm({
       title: "Delete this job?", label: "Delete for good", kind: "danger", text: "It is removed with its arguments, result, unique key and tags. This cannot be undone.",
-      run: async () => said(await post(path("jobs", data.id, "delete")), "The job is deleted."), done: () => go(link("jobs", { task: data.task })) }), { kind: "danger-quiet" }),
+      run: () => leaving(page, async () => said(await post(path("jobs", data.id, "delete")), "The job is deleted.")), done: () => go(link("jobs", { task: data.task })) }), { kind: "danger-quiet" }),
   ].filter(Boolean);
+}
+
+// The job is gone before its page is left: the page must not ask for it any more.
+async function leaving(page, run) {
+  page.isLeaving = true;
+  try {
+    return await run();
+  } catch (error) {
+    page.isLeaving = false;
+    throw error;
+  }
 }
 
 const OUTCOMES = { cancelling: "The job was asked to stop.", cancelled: "The job is cancelled.", requeued: "The job waits again.", deleted: "The job is deleted." };

@@ -80,7 +80,7 @@ function release(memory) {
 
 function states(filter) {
   const { state, ...rest } = filter;
-  const tab = (name, label) => h("a", { href: link("jobs", { ...rest, state: name }), "aria-current": (state ?? "") === name ? "true" : null }, label);
+  const tab = (name, label) => h("a", { href: link("jobs", { state: name, ...rest }), "aria-current": (state ?? "") === name ? "true" : null }, label);
   return h("nav.tabs", { "aria-label": "State" }, tab("", "All"), STATES.map((name) => tab(name, badge(name))));
 }
 

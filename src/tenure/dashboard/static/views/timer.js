@@ -24,7 +24,7 @@ export const timer = {
       heading(data.name, { state: timerState(data, data.paused), note: ruleText(data), actions: timerActions(data, page) }),
       why(data.why, data.is_declared && !data.ahead ? "note" : "warning"),
       section("Last outcomes", { note: stripKey(data.history) }, data.history.length
-        ? h("div.strip-frame", { tabindex: "0", role: "region", "aria-label": "Last outcomes" }, strip(data.history, data.tz, STRIP_TICKS), h("div.lane-axis", { "aria-hidden": "true" }, h("span", {}, "older"), h("span", {}, "newest")))
+        ? h("div.strip-frame", { tabindex: "0", role: "region", "aria-label": "Last outcomes" }, strip(data.history, data.tz, { room: STRIP_TICKS, isRight: true }), h("div.lane-axis", { "aria-hidden": "true" }, h("span", {}, "older"), h("span", {}, "newest")))
         : empty("It has not ticked yet.", "Each tick appears here with its outcome.")),
       h("div.columns", {},
         section("Next ticks", {}, next(data)),
@@ -47,14 +47,14 @@ function next({ next: instants, tz, pause, paused, is_declared: isDeclared }) {
 
 function history({ history: all, tz }, page) {
   const ticks = page.memory.isWide ? all : all.slice(0, HISTORY_SHOWN);
-  return [table("History", [["Tick"], ["Outcome"], ["Started late by", "number"], ["Took", "number"], ["Remarks", "wide"]], ticks.map((tick) => ({
+  return [table("History", [[`Tick, ${tz || "UTC"}`], ["Outcome"], ["Started late by", "number"], ["Took", "number"], ["Remarks", "wide"]], ticks.map((tick) => ({
     key: `${tick.nominal} ${tick.job ?? ""} ${tick.outcome === "running" ? "" : tick.reason}`,
     cells: [
       h("div.two", {}, h("span", {}, moment(tick.nominal, tz)), h("span.muted", {}, time(tick.nominal, { tz }))),
       [badge(tick.outcome), tick.ticks > 1 && h("span.muted", {}, ` ${count(tick.ticks)} ticks`)],
       tick.started ? duration(between(tick.nominal, tick.started)) : "–",
       tick.started && tick.finished ? duration(between(tick.started, tick.finished)) : "–",
-      h("div.two", {}, tick.reason && h("span", {}, REASONS[tick.reason] ?? tick.reason),
+      h("div.two", {}, tick.reason && !tick.error && h("span", {}, REASONS[tick.reason] ?? tick.reason),
         tick.error && h("span.error-line.clip", { title: tick.error }, summary(tick.error)),
         h("span", {}, tick.job && h("a", { href: link("jobs", {}, tick.job) }, "Show the job"), tick.attempts > 1 && h("span.muted", {}, ` ${tick.attempts} attempts`))),
     ],

@@ -45,7 +45,7 @@ function rows({ timers: all, paused }, page) {
     cells: [
       h("div.two", {}, h("a.name.clip", { href: link("timers", {}, timer.name), title: timer.name }, timer.name), h("span.muted.clip", { title: ruleText(timer) }, ruleText(timer))),
       timer.next.length && !timer.pause && !paused ? time(timer.next[0], { tz: timer.tz }) : h("span.muted.dash", {}, "–"),
-      timer.history.length ? strip(timer.history, timer.tz, STRIP_TICKS) : h("span.muted", {}, "no ticks yet"),
+      timer.history.length ? strip(timer.history, timer.tz, { room: STRIP_TICKS }) : h("span.muted", {}, "no ticks yet"),
       timerState(timer, paused), timerActions(timer, page, true),
     ],
   })));
