@@ -1,5 +1,6 @@
 """What a viewer does from the pages: it happens in the store, after one question."""
 
+import asyncio
 import re
 from contextlib import AsyncExitStack
 from typing import Any
@@ -148,16 +149,19 @@ async def test_a_lock_is_released_and_the_next_in_line_gets_it(
     app: Tenure, stack: AsyncExitStack, open_site: Any, open_window: Any
 ) -> None:
     hold = await app.lock("invoice:42", on_lost="ignore").acquire()
+    waiting = asyncio.create_task(app.lock("invoice:42").acquire(wait=30))
     window = await open_window(await open_site(app))
     await window.goto("locks")
+    await window.sees("1 caller in line")
     await window.button(re.compile("Release invoice:42")).click()
     dialog = window.page.locator("dialog")
     await expect(dialog).to_contain_text(f"with fence {hold.fence}")
     await window.confirm()
-    await window.sees("No lock is held.")
-    other = await app.lock("invoice:42").acquire(wait=5)
+    other = await waiting
     assert other.fence > hold.fence
+    await window.sees(str(other.fence))
     await other.release()
+    await window.sees("No lock is held.")
 
 
 async def test_without_a_sign_in_there_are_no_actions(
