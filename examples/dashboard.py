@@ -12,6 +12,7 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from contextlib import suppress
@@ -124,7 +125,7 @@ async def serve(port: int) -> None:
     finally:
         for worker in workers:
             with suppress(ProcessLookupError):
-                worker.terminate()
+                worker.send_signal(signal.SIGINT)
         await asyncio.gather(*(worker.wait() for worker in workers))
 
 
@@ -133,6 +134,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    # The workers have to end with this process, also after SIGTERM.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with suppress(KeyboardInterrupt):
             asyncio.run(run_worker() if options.worker else serve(options.port))
