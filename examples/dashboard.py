@@ -26,7 +26,7 @@ from tenure.dashboard import Dashboard, Viewer
 FOLDER = None if "TENURE_URL" in os.environ else tempfile.mkdtemp(prefix="tenure-dashboard-")
 URL = os.environ.setdefault("TENURE_URL", f"sqlite:///{FOLDER}/shop.db")  # the workers have it, too
 
-app = Tenure(URL, namespace="shop")
+app = Tenure(URL, namespace="shop", grace=1)
 chance = random.Random()
 
 
@@ -80,9 +80,12 @@ app.schedule(
 
 
 async def run_worker() -> None:
-    """Run jobs of all queues but "catalog", and hold some locks."""
-    async with app, app.worker(queues=["default", "mail", "billing"], concurrency=6):
-        await asyncio.gather(*(hold(number) for number in range(2)))
+    """Run jobs of all queues but "catalog", and hold some locks, until SIGTERM."""
+    async with app:
+        turns = [asyncio.create_task(hold(number)) for number in range(2)]
+        await app.run_worker(queues=["default", "mail", "billing"], concurrency=6)
+        for turn in turns:
+            turn.cancel()
 
 
 async def hold(number: int) -> None:
@@ -120,12 +123,15 @@ async def serve(port: int) -> None:
     try:
         async with app:
             shop = asyncio.create_task(enqueue())
-            await uvicorn.Server(config).serve()
-            shop.cancel()
+            try:
+                await uvicorn.Server(config).serve()
+            finally:
+                shop.cancel()
+                await asyncio.gather(shop, return_exceptions=True)
     finally:
         for worker in workers:
             with suppress(ProcessLookupError):
-                worker.send_signal(signal.SIGINT)
+                worker.terminate()
         await asyncio.gather(*(worker.wait() for worker in workers))
 
 

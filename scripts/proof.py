@@ -15,6 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from browser import chromium
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "proof"
 BEGIN, END = "<!-- proof -->", "<!-- /proof -->"
@@ -38,6 +41,8 @@ def main() -> None:
         stormed = run("tests.chaos", "--minutes", options.minutes, summary=folder / "chaos.json")
         if not (simulated and stormed):
             sys.exit("proof: something is wrong, see above; the README stays as it was")
+        if not test_in_browser():
+            sys.exit("proof: pages of the dashboard have failed; the README stays as it was")
     write(block(read(folder / "sim.json"), read(folder / "chaos.json")))
 
 
@@ -54,6 +59,15 @@ def test_at_length() -> bool:
     print(f"proof: TENURE_TEST_SIZE=proof {' '.join(command[1:])}", flush=True)
     environment = {**os.environ, "TENURE_TEST_SIZE": "proof"}
     return subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode == 0
+
+
+def test_in_browser() -> bool:
+    """Test the pages of the dashboard if Chromium is there; say so if it is not."""
+    if chromium() is None:
+        print("proof: no Chromium here, so the pages of the dashboard are not tested", flush=True)
+        return True
+    print("proof: make browser", flush=True)
+    return subprocess.run(["make", "browser"], cwd=ROOT, check=False).returncode == 0
 
 
 def read(file: Path) -> Any:

@@ -105,7 +105,7 @@ def wait_for(url: str) -> None:
     deadline = time.monotonic() + 30
     while True:
         try:
-            urllib.request.urlopen(url, timeout=5)  # noqa: S310 - of this machine.close()
+            urllib.request.urlopen(url, timeout=5).close()  # noqa: S310 - ours
         except OSError:
             if time.monotonic() > deadline:
                 raise

@@ -122,7 +122,7 @@ function about(data) {
 function reveal(data, page) {
   const { memory } = page;
   if (memory.contents) return button("Hide", () => { memory.contents = null; page.redraw(); }, { small: true });
-  if (!session.may.reveal) return h("span.muted", {}, "masked");
+  if (!data.may.includes("contents")) return h("span.muted", {}, "masked");
   return button("Reveal", async () => {
     try {
       memory.contents = await post(path("jobs", data.id, "contents"));
@@ -136,8 +136,9 @@ function reveal(data, page) {
 function contents(data, shown) {
   if (shown) {
     const parts = [["Arguments", shown.arguments], ["Checkpoint", shown.checkpoint], ["Result", shown.result]];
-    return parts.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) =>
-      h("div.content", {}, h("h3", {}, name), h("pre", { tabindex: "0", "aria-label": name }, typeof value === "string" ? value : JSON.stringify(value, null, 2))));
+    const notes = [shown.masked?.length && `Masked by a rule: ${list(shown.masked)}.`, shown.too_large?.length && `Too large for this page: ${list(shown.too_large)}.`, shown.result_problem];
+    return [notes.filter(Boolean).map((note) => h("p.hint", {}, note)), parts.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) =>
+      h("div.content", {}, h("h3", {}, name), h("pre", { tabindex: "0", "aria-label": name }, typeof value === "string" ? value : JSON.stringify(value, null, 2))))];
   }
   const { arguments: sizes, checkpoint, result } = data.sizes;
   const names = data.arguments.names;
@@ -149,7 +150,7 @@ function contents(data, shown) {
 
 function headers({ headers: all }) {
   const names = Object.keys(all);
-  return names.length > 0 && section("Headers", {}, facts(names.map((name) => [name, code(all[name])])));
+  return names.length > 0 && section("Headers", {}, facts(names.map((name) => [name, all[name] === null ? h("span.muted", { "aria-label": "masked" }, MASK) : code(all[name])])));
 }
 
 function family({ parent, children }) {
