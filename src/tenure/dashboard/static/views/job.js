@@ -97,7 +97,7 @@ function errors(data) {
   }
   if (data.error && !groups.has(data.error) && !groups.size) groups.set(data.error, []);
   if (!groups.size) return null;
-  const traceback = data.trace?.trim().includes("\n") && h("article.error-card.whole", {}, h("h3", {}, "Traceback of the last error"), h("pre", { tabindex: "0", "aria-label": "Traceback" }, data.trace.trim()));
+  const traceback = data.trace?.trim().includes("\n") && h("details.error-card.whole", {}, h("summary", {}, "Traceback of the last error"), h("pre", { tabindex: "0", "aria-label": "Traceback" }, data.trace.trim()));
   const cards = [...groups].reverse().map(([text, attempts]) =>
     h("article.error-card", {}, h("h3", {}, attempts.length ? `${attempts.length > 1 ? "Attempts" : "Attempt"} ${list(attempts.map(({ attempt }) => String(attempt)))}` : "Error", attempts.length > 0 && h("span.muted", {}, ` ${attempts.at(-1).where || ""}`)),
       h("pre", { tabindex: "0", "aria-label": "Error" }, text)));

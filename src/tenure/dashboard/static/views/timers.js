@@ -40,7 +40,7 @@ function freeze({ paused, timers: all }, page) {
 }
 
 function rows({ timers: all, paused }, page) {
-  return table("Timers", [["Timer", "wide lead"], ["Next tick"], ["Last outcomes", "strip-cell"], ["State", "state-col"], ["", "action-cell"]], all.map((timer) => ({
+  return table("Timers", [["Timer", "wide wider lead"], ["Next tick"], ["Last outcomes", "strip-cell"], ["State", "state-col"], ["", "action-cell"]], all.map((timer) => ({
     key: timer.name,
     cells: [
       h("div.two", {}, h("a.name.clip", { href: link("timers", {}, timer.name), title: timer.name }, timer.name), h("span.muted.clip", { title: ruleText(timer) }, ruleText(timer))),
