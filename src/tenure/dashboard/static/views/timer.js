@@ -56,7 +56,7 @@ function history({ history: all, tz }, page) {
       tick.started && tick.finished ? duration(between(tick.started, tick.finished)) : "–",
       h("div.two", {}, tick.reason && !tick.error && h("span", {}, REASONS[tick.reason] ?? tick.reason),
         tick.error && h("span.error-line.clip", { title: tick.error }, summary(tick.error)),
-        h("span", {}, tick.job && h("a", { href: link("jobs", {}, tick.job) }, "Show the job"), tick.attempts > 1 && h("span.muted", {}, ` ${tick.attempts} attempts`))),
+        tick.job && h("span", {}, h("a", { href: link("jobs", {}, tick.job) }, "Show the job"), tick.attempts > 1 && h("span.muted", {}, ` ${tick.attempts} attempts`))),
     ],
   }))), all.length > ticks.length && h("div.more", {}, button(`Show all ${count(all.length)}`, () => { page.memory.isWide = true; page.redraw(); }))];
 }
