@@ -27,7 +27,7 @@ from tour.timer_step import TimerStep
 from tour.verdict import Verdict
 
 AFTERWARDS = """\
-  make run                                     try the service yourself
+  make run                                     try the service and its dashboard
   examples/reports/service.py                  read its source
   .venv/bin/python examples/jobs.py            jobs, retries and results
   .venv/bin/python examples/lock.py            a lock, try_acquire and waiting

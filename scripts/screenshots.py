@@ -1,6 +1,6 @@
 """Take the pictures of docs/dashboard.md and the README: python scripts/screenshots.py.
 
-Starts examples/dashboard.py, gives its workers a minute, and looks at it with Chromium. Needs what
+Starts examples/shop, gives its workers a minute, and looks at it with Chromium. Needs what
 `make browser` needs.
 """
 
@@ -46,7 +46,7 @@ def main() -> None:
 async def take(program: str, seconds: float) -> None:
     """Start the example, and take the pictures."""
     port = free_port()
-    command = [sys.executable, "examples/dashboard.py", "--port", str(port)]
+    command = [sys.executable, "examples/shop", "--port", str(port)]
     example = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL
     )

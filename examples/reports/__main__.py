@@ -21,6 +21,9 @@ from tenure.logs import JobFields
 PAGES = """\
 Reports are served on {url} - Ctrl-C stops it.
 
+  {url}/dashboard
+      see jobs, timers and workers while you try the rest
+
   {url}/docs
       try every route: press Authorize and enter ada-token or bob-token
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 import tenure.http
 from tenure import JobContext, Tenure, Tick
+from tenure.dashboard import Dashboard
 from tenure.http import AsyncRouter, Limits, Problem
 
 log = logging.getLogger("reports")
@@ -124,6 +125,9 @@ api = FastAPI(title="Reports", lifespan=lifespan, dependencies=[Depends(log_requ
 # Documents the refusal of current_user.
 unknown = {"description": "Say who you are", "content": {"application/problem+json": {}}}
 api.include_router(reports.router, responses={401: unknown})
+
+# Pages for operators, read-only: with auth=, those who sign in can also requeue, cancel and pause.
+api.mount("/dashboard", Dashboard(app, title="reports"))
 
 # For probes and for Prometheus. Serve them where only your monitoring can reach them.
 api.mount("/health", tenure.http.health(app))

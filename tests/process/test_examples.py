@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -107,6 +108,37 @@ def test_fenced_write(tmp_path: Path, url: str | None):
     assert "quick holder writes 120: ok" in out
     assert "slow holder's 150 arrives: refused" in out
     assert out.endswith("balance: 120\n")
+
+
+def test_the_shop_shows_its_dashboard(tmp_path: Path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TENURE_")}
+    shop = subprocess.Popen(
+        [sys.executable, "-W", "error", EXAMPLES / "shop", "--port", str(port)],
+        cwd=tmp_path,
+        env=environment | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+    )
+
+    def is_open() -> bool:
+        with suppress(httpx2.HTTPError):
+            overview = httpx2.get(f"http://127.0.0.1:{port}/api/overview").json()
+            return overview["replicas"]["alive"] == 2 and bool(overview["ticks"])
+        return False
+
+    try:
+        wait_until(is_open, timeout=30)
+        assert "<title>Tenure</title>" in httpx2.get(f"http://127.0.0.1:{port}/locks").text
+    finally:
+        shop.terminate()
+        # Its workers have the same pipe: it ends when all processes have ended.
+        out, _ = shop.communicate(timeout=30)
+    assert f"The dashboard is at http://127.0.0.1:{port}" in out
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.timeout(120)

@@ -4,7 +4,7 @@ import { get, path, session } from "../api.js";
 import { meter, rates, sum } from "../charts.js";
 import { act, askPause } from "../dialogs.js";
 import { h } from "../dom.js";
-import { count, duration, list, plural, summary } from "../format.js";
+import { count, duration, plural, summary } from "../format.js";
 import { shape } from "../icons.js";
 import { isOwn, link } from "../router.js";
 import { badge, button, clip, code, empty, figure, heading, section, table, time } from "../widgets.js";
@@ -51,7 +51,7 @@ function attention({ attention: items, queues, replicas }) {
     const oldest = Math.max(0, ...queues.map((queue) => queue.oldest ?? 0));
     const words = [`${plural(sum(queues.map((queue) => queue.running)), "job")} running`,
       oldest ? `the oldest job waits for ${duration(oldest)}` : "no job waits", `${plural(replicas.alive, "replica")} alive`];
-    return h("div.calm", {}, shape("succeeded"), h("p", {}, h("strong", {}, "Nothing needs attention. "), `${list(words)}.`));
+    return h("div.calm", {}, shape("succeeded"), h("p", {}, h("strong", {}, "Nothing needs attention. "), `${words.join(", ")}.`));
   }
   return h("ul.attention", { "aria-label": "Needs attention" }, items.map((item) =>
     h("li", { class: `is-${item.level}` }, shape(item.level),

@@ -1,7 +1,7 @@
 """A dashboard with something to see: a shop with two workers, failures, timers and locks.
 
-    python examples/dashboard.py                http://127.0.0.1:8080, until Ctrl-C
-    python examples/dashboard.py --port 9000
+    python examples/shop                http://127.0.0.1:8080, until Ctrl-C
+    python examples/shop --port 9000
 
 Two worker processes run the jobs that this process enqueues, on one SQLite file in a temporary
 folder. Everybody who reaches the page is signed in as "ann", so it is served on this machine only.
@@ -23,7 +23,7 @@ import uvicorn
 from tenure import Backoff, Tenure, Tick, current_job
 from tenure.dashboard import Dashboard, Viewer
 
-FOLDER = None if "TENURE_URL" in os.environ else tempfile.mkdtemp(prefix="tenure-dashboard-")
+FOLDER = None if "TENURE_URL" in os.environ else tempfile.mkdtemp(prefix="tenure-shop-")
 URL = os.environ.setdefault("TENURE_URL", f"sqlite:///{FOLDER}/shop.db")  # the workers have it, too
 
 app = Tenure(URL, namespace="shop", grace=1)
