@@ -13,7 +13,13 @@ export class ApiError extends Error {
 }
 
 export const session = {
-  app: "", version: "", store: {}, viewer: null, token: "", refresh: 2, trace_link: false,
+  app: "",
+  version: "",
+  store: {},
+  viewer: null,
+  token: "",
+  refresh: 2,
+  trace_link: false,
   may: { act: false, reveal: false, owners: false },
 };
 
@@ -45,10 +51,17 @@ export function path(...parts) {
 async function request(address, options) {
   let response;
   try {
-    response = await fetch(new URL(address, document.baseURI), { credentials: "same-origin", ...options });
+    response = await fetch(new URL(address, document.baseURI), {
+      credentials: "same-origin",
+      ...options,
+    });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The dashboard's server does not answer", "Check that it runs; the page tries again.");
+    throw new ApiError(
+      0,
+      "The dashboard's server does not answer",
+      "Check that it runs; the page tries again.",
+    );
   }
   const body = await response.json().catch(() => null);
   if (!response.ok) {
@@ -89,7 +102,8 @@ export function follow(onTick, onState) {
     source.addEventListener("error", () => {
       missing ??= setTimeout(() => onState(false), GAP);
       // EventSource gives up after an answer that is no stream, for example 503.
-      if (opened.readyState === EventSource.CLOSED && source === opened) reopening = setTimeout(open, GAP);
+      if (opened.readyState === EventSource.CLOSED && source === opened)
+        reopening = setTimeout(open, GAP);
     });
   }
 

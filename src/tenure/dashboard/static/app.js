@@ -19,7 +19,14 @@ import { replicas } from "./views/replicas.js";
 import { timer } from "./views/timer.js";
 import { timers } from "./views/timers.js";
 
-const NAV = [["overview", "Overview"], ["jobs", "Jobs"], ["timers", "Timers"], ["locks", "Locks"], ["replicas", "Replicas"], ["events", "Events"]];
+const NAV = [
+  ["overview", "Overview"],
+  ["jobs", "Jobs"],
+  ["timers", "Timers"],
+  ["locks", "Locks"],
+  ["replicas", "Replicas"],
+  ["events", "Events"],
+];
 const RETRY_AFTER = 3000;
 const SLOW = 250; // an answer that takes longer than this gets "Loading"
 
@@ -37,7 +44,9 @@ let trouble = null;
 // reader goes elsewhere. `every` says after how many seconds the page asks again although nothing
 // has changed that the stream counts: beats, leases and progress are renewed all the time.
 const missing = {
-  topic: null, title: () => "Page not found", load: async () => ({}),
+  topic: null,
+  title: () => "Page not found",
+  load: async () => ({}),
   render: () => empty("This page does not exist.", h("a", { href: "./" }, "Go to the overview")),
 };
 const VIEWS = { overview, jobs, timers, locks, replicas, events, missing };
@@ -54,14 +63,26 @@ function show(route) {
   clearTimeout(before?.timer);
   const view = viewOf(route);
   const isSame = before?.view === view && before.route.item === route.item;
-  page = { view, route, memory: {}, data: null, at: null, controller: new AbortController(), timer: null, isSame, isFirst: !before };
+  page = {
+    view,
+    route,
+    memory: {},
+    data: null,
+    at: null,
+    controller: new AbortController(),
+    timer: null,
+    isSame,
+    isFirst: !before,
+  };
   page.refresh = () => refresh(page);
   page.redraw = () => draw(page);
   banner(null);
   drawFrame();
   choose(view.topic);
   const shown = page;
-  page.timer = setTimeout(() => { if (page === shown && !page.data && !isSame) update(main, h("p.loading", {}, "Loading…")); }, SLOW);
+  page.timer = setTimeout(() => {
+    if (page === shown && !page.data && !isSame) update(main, h("p.loading", {}, "Loading…"));
+  }, SLOW);
   void load(page);
 }
 
@@ -78,7 +99,10 @@ async function load(shown) {
     draw(shown);
     if (isFirst) arrive(shown);
     // What changes before the stream begins to look would be missed: ask once more after that.
-    const pause = shown.isDirty || !isLive || isFirst ? interval() : 1000 * (shown.view.every?.(data) ?? Infinity);
+    const pause =
+      shown.isDirty || !isLive || isFirst
+        ? interval()
+        : 1000 * (shown.view.every?.(data) ?? Infinity);
     if (isFinite(pause)) shown.timer = setTimeout(() => refresh(shown), pause);
   } catch (error) {
     if (page !== shown || error.name === "AbortError") return;
@@ -104,7 +128,8 @@ function refresh(shown) {
 function draw(shown) {
   if (page !== shown || !shown.data) return;
   update(main, shown.view.render(shown.data, shown));
-  if (shown.view === overview) attention = shown.data.attention.filter(({ level }) => level !== "note").length;
+  if (shown.view === overview)
+    attention = shown.data.attention.filter(({ level }) => level !== "note").length;
   drawFrame();
 }
 
@@ -112,14 +137,24 @@ function arrive(shown) {
   if (shown.isSame) return;
   window.scrollTo(0, history.state?.scroll ?? 0);
   // The first page of a visit leaves the focus at the top, where the skip link is.
-  if (!shown.isFirst && document.activeElement !== document.getElementById("search")) main.focus({ preventScroll: true });
+  if (!shown.isFirst && document.activeElement !== document.getElementById("search"))
+    main.focus({ preventScroll: true });
   announce(shown.view.title(shown.route));
 }
 
 function fail(shown, error) {
   clearTimeout(shown.timer);
   const isFinal = error.status >= 400 && error.status < 500 && error.status !== 429;
-  if (isFinal) update(main, empty(error.title, error.detail, " ", h("a", { href: link(shown.route.view) }, `Back to ${shown.route.view}`)));
+  if (isFinal)
+    update(
+      main,
+      empty(
+        error.title,
+        error.detail,
+        " ",
+        h("a", { href: link(shown.route.view) }, `Back to ${shown.route.view}`),
+      ),
+    );
   else if (shown.data) banner(error, since(shown.at));
   else {
     banner(error);
@@ -132,47 +167,129 @@ function fail(shown, error) {
 function drawFrame() {
   const { route, view } = page;
   const title = view.title(route);
-  document.title = [attention && view === overview ? `(${attention}) ${title}` : title, session.app, "Tenure"].filter(Boolean).join(" · ");
+  document.title = [
+    attention && view === overview ? `(${attention}) ${title}` : title,
+    session.app,
+    "Tenure",
+  ]
+    .filter(Boolean)
+    .join(" · ");
   update(document.getElementById("side"), side(route));
-  update(document.getElementById("top"), crumbs(route, title), h("div.tools", {}, h("div.search-place", { "data-key": "search", "data-keep": true }),
-    liveness(),
-    themeSwitch(drawFrame),
-    h("button.plain.help", { type: "button", title: "Keys (?)", "aria-label": "List the keys", onclick: showKeys }, "?")));
+  update(
+    document.getElementById("top"),
+    crumbs(route, title),
+    h(
+      "div.tools",
+      {},
+      h("div.search-place", { "data-key": "search", "data-keep": true }),
+      liveness(),
+      themeSwitch(drawFrame),
+      h(
+        "button.plain.help",
+        { type: "button", title: "Keys (?)", "aria-label": "List the keys", onclick: showKeys },
+        "?",
+      ),
+    ),
+  );
   const place = document.querySelector("#top [data-key=search]");
   if (search.parentNode !== place) place.append(search);
 }
 
 function liveness() {
-  if (document.body.classList.contains("is-stale")) return h("span.live", { title: "No fresh data; the page tries again" }, shape("warning"), "Old data");
-  const title = isLive ? "The page follows changes as they happen" : "The stream of changes is interrupted; the page asks every few seconds";
-  return h("span.live", { class: isLive ? "on" : null, title }, shape(isLive ? "alive" : "expired"), isLive ? "Live" : "Polling");
+  if (document.body.classList.contains("is-stale"))
+    return h(
+      "span.live",
+      { title: "No fresh data; the page tries again" },
+      shape("warning"),
+      "Old data",
+    );
+  const title = isLive
+    ? "The page follows changes as they happen"
+    : "The stream of changes is interrupted; the page asks every few seconds";
+  return h(
+    "span.live",
+    { class: isLive ? "on" : null, title },
+    shape(isLive ? "alive" : "expired"),
+    isLive ? "Live" : "Polling",
+  );
 }
 
 function side(route) {
   const { store } = session;
   return [
-    h("a.brand", { href: "./", "aria-label": "Tenure, overview" }, h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }), h("span", {}, "Tenure")),
-    h("ul.nav", {}, NAV.map(([name, label]) => h("li", {}, h("a", { href: link(name), "aria-current": route.view === name ? "page" : null },
-      icon(name), h("span", {}, label), name === "overview" && attention > 0 && h("span.count", { "aria-label": `${attention} need attention` }, attention))))),
-    h("div.about", {},
-      h("p", { title: store.url ?? null }, [store.kind, store.namespace && `namespace ${store.namespace}`].filter(Boolean).join(", ")),
-      store.grade && h("p", { title: "What the store survives; see docs/guarantees.md" }, `grade ${store.grade}`),
-      h("p", {}, session.viewer ? `signed in as ${session.viewer}` : null, !session.may.act && h("span", {}, session.viewer ? ", read-only" : "read-only")),
-      h("p", {}, session.version && `Tenure ${session.version}`)),
+    h(
+      "a.brand",
+      { href: "./", "aria-label": "Tenure, overview" },
+      h("img", { src: "assets/icon.svg", alt: "", width: 24, height: 24 }),
+      h("span", {}, "Tenure"),
+    ),
+    h(
+      "ul.nav",
+      {},
+      NAV.map(([name, label]) =>
+        h(
+          "li",
+          {},
+          h(
+            "a",
+            { href: link(name), "aria-current": route.view === name ? "page" : null },
+            icon(name),
+            h("span", {}, label),
+            name === "overview" &&
+              attention > 0 &&
+              h("span.count", { "aria-label": `${attention} need attention` }, attention),
+          ),
+        ),
+      ),
+    ),
+    h(
+      "div.about",
+      {},
+      h(
+        "p",
+        { title: store.url ?? null },
+        [store.kind, store.namespace && `namespace ${store.namespace}`].filter(Boolean).join(", "),
+      ),
+      store.grade &&
+        h(
+          "p",
+          { title: "What the store survives; see docs/guarantees.md" },
+          `grade ${store.grade}`,
+        ),
+      h(
+        "p",
+        {},
+        session.viewer ? `signed in as ${session.viewer}` : null,
+        !session.may.act && h("span", {}, session.viewer ? ", read-only" : "read-only"),
+      ),
+      h("p", {}, session.version && `Tenure ${session.version}`),
+    ),
   ];
 }
 
 function crumbs(route, title) {
   const [, label] = NAV.find(([name]) => name === route.view) ?? [null, title];
-  return h("nav.crumbs", { "aria-label": "Breadcrumbs" }, h("ol", {},
-    session.app && h("li", {}, h("a", { href: "./" }, session.app)),
-    route.item !== null && h("li", {}, h("a", { href: link(route.view) }, label)),
-    h("li", {}, h("span", { "aria-current": "page", title }, route.item === null ? label : title))));
+  return h(
+    "nav.crumbs",
+    { "aria-label": "Breadcrumbs" },
+    h(
+      "ol",
+      {},
+      session.app && h("li", {}, h("a", { href: "./" }, session.app)),
+      route.item !== null && h("li", {}, h("a", { href: link(route.view) }, label)),
+      h(
+        "li",
+        {},
+        h("span", { "aria-current": "page", title }, route.item === null ? label : title),
+      ),
+    ),
+  );
 }
 
 function tick({ topics, trouble: text = null }) {
   const { topic } = page.view;
-  const isNew = (versions[topic] !== undefined && topics[topic] !== versions[topic]) || text !== trouble;
+  const isNew =
+    (versions[topic] !== undefined && topics[topic] !== versions[topic]) || text !== trouble;
   Object.assign(versions, topics);
   trouble = text;
   if (isNew) refresh(page);
@@ -196,7 +313,9 @@ async function begin() {
     if (!state) page.refresh();
   });
   start(show);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) page.refresh(); });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) page.refresh();
+  });
   if (page.view !== overview) {
     const data = await get("overview").catch(() => null);
     attention = (data?.attention ?? []).filter(({ level }) => level !== "note").length;

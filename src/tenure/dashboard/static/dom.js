@@ -101,9 +101,11 @@ function morph(old, wanted) {
     return;
   }
   if (old.hasAttribute("data-keep")) return; // looks after itself, like the search field
-  if (old.type === "checkbox" && old.defaultChecked !== wanted.defaultChecked) old.checked = wanted.defaultChecked;
+  if (old.type === "checkbox" && old.defaultChecked !== wanted.defaultChecked)
+    old.checked = wanted.defaultChecked;
   // What the reader has typed stays, unless the view itself has changed the value.
-  if (old.nodeName === "INPUT" && old.defaultValue !== wanted.defaultValue) old.value = wanted.defaultValue;
+  if (old.nodeName === "INPUT" && old.defaultValue !== wanted.defaultValue)
+    old.value = wanted.defaultValue;
   morphAttributes(old, wanted);
   morphListeners(old, wanted);
   morphChildren(old, wanted);
@@ -118,11 +120,13 @@ function morphAttributes(old, wanted) {
   for (const { name, value } of [...wanted.attributes]) {
     if (!own(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
-  if (old.style && old.style.cssText !== wanted.style.cssText) old.style.cssText = wanted.style.cssText;
+  if (old.style && old.style.cssText !== wanted.style.cssText)
+    old.style.cssText = wanted.style.cssText;
 }
 
 function morphListeners(old, wanted) {
   const fresh = wanted[LISTENERS] ?? {};
-  for (const type of Object.keys(old[LISTENERS] ?? {})) if (!(type in fresh)) old[LISTENERS][type] = null;
+  for (const type of Object.keys(old[LISTENERS] ?? {}))
+    if (!(type in fresh)) old[LISTENERS][type] = null;
   for (const [type, listener] of Object.entries(fresh)) listen(old, type, listener);
 }

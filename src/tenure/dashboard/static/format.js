@@ -12,7 +12,12 @@ export function now() {
   return Date.now() + offset;
 }
 
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
 
 /** "400 ms", "12 s", "3 h 20 min", "12 d": two units at most, one if that is exact enough. */
 export function duration(seconds, isCoarse = false) {
@@ -27,7 +32,9 @@ export function duration(seconds, isCoarse = false) {
   const count = Math.floor(whole / unit);
   const [smaller, smallerName] = UNITS[index + 1] ?? [0, ""];
   const rest = smaller ? Math.floor((whole % unit) / smaller) : 0;
-  return rest && count < 10 && !isCoarse ? `${count} ${name} ${rest} ${smallerName}` : `${count} ${name}`;
+  return rest && count < 10 && !isCoarse
+    ? `${count} ${name} ${rest} ${smallerName}`
+    : `${count} ${name}`;
 }
 
 /** "3 min ago", "in 12 s", "now". */
@@ -44,10 +51,18 @@ export function relative(instant) {
 export function exact(instant, tz, fraction = true) {
   try {
     return new Intl.DateTimeFormat("sv-SE", {
-      timeZone: tz || undefined, year: "numeric", month: "2-digit", day: "2-digit",
-      hour: "2-digit", minute: "2-digit", second: "2-digit",
-      fractionalSecondDigits: fraction ? 3 : undefined, timeZoneName: "short",
-    }).format(new Date(instant)).replace(",", ".");
+      timeZone: tz || undefined,
+      year: "numeric",
+      month: "2-digit",
+      day: "2-digit",
+      hour: "2-digit",
+      minute: "2-digit",
+      second: "2-digit",
+      fractionalSecondDigits: fraction ? 3 : undefined,
+      timeZoneName: "short",
+    })
+      .format(new Date(instant))
+      .replace(",", ".");
   } catch {
     return String(instant);
   }
@@ -57,8 +72,13 @@ export function exact(instant, tz, fraction = true) {
 export function moment(instant, tz) {
   try {
     const parts = new Intl.DateTimeFormat("en-GB", {
-      timeZone: tz || undefined, weekday: "short", day: "numeric", month: "short",
-      hour: "2-digit", minute: "2-digit", second: "2-digit",
+      timeZone: tz || undefined,
+      weekday: "short",
+      day: "numeric",
+      month: "short",
+      hour: "2-digit",
+      minute: "2-digit",
+      second: "2-digit",
     }).format(new Date(instant));
     return parts.replaceAll(",", "");
   } catch {
@@ -89,7 +109,11 @@ export function plural(value, noun, isCapped = false) {
 
 export function bytes(size) {
   if (size === null || size === undefined) return "–";
-  for (const [unit, name] of [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+  for (const [unit, name] of [
+    [1e9, "GB"],
+    [1e6, "MB"],
+    [1e3, "kB"],
+  ]) {
     if (size >= unit) return `${Number((size / unit).toFixed(size >= 10 * unit ? 0 : 1))} ${name}`;
   }
   return `${size} B`;
@@ -107,7 +131,10 @@ export function firstLine(text) {
 
 /** The last line of a traceback says what was raised; of a one-line error it is the same. */
 export function summary(text) {
-  const lines = (text ?? "").trim().split("\n").filter((line) => line.trim());
+  const lines = (text ?? "")
+    .trim()
+    .split("\n")
+    .filter((line) => line.trim());
   return lines.length ? lines.at(-1).trim() : "";
 }
 

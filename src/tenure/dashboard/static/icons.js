@@ -11,7 +11,8 @@ const PATHS = {
   replicas: "M3 3h10v4H3zM3 9h10v4H3zM5.5 5h.01M5.5 11h.01",
   events: "M2 8h2.5L6.5 3l3 10 2-5H14",
   search: "M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9M10.5 10.5 14 14",
-  light: "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6M8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.5 3.5l.7.7M11.8 11.8l.7.7M3.5 12.5l.7-.7M11.8 4.2l.7-.7",
+  light:
+    "M8 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6M8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.5 3.5l.7.7M11.8 11.8l.7.7M3.5 12.5l.7-.7M11.8 4.2l.7-.7",
   dark: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5",
   auto: "M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12",
   copy: "M5.5 5.5h8v8h-8zM3.5 10.5h-1v-8h8v1",
@@ -45,12 +46,21 @@ const SHAPES = {
 
 /** A line icon of the navigation or a button. */
 export function icon(name) {
-  return s("svg.icon", { viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));
+  return s(
+    "svg.icon",
+    { viewBox: "0 0 16 16", "aria-hidden": "true" },
+    s("path", { d: PATHS[name] }),
+  );
 }
 
 /** The shape of a state, an outcome or a level. */
 export function shape(name) {
   const [outline, area, frame] = SHAPES[name] ?? SHAPES.waiting;
-  return s("svg.icon.shape", { viewBox: "0 0 16 16", "aria-hidden": "true" },
-    area && s("path.area", { d: area }), frame && s("path", { d: frame }), outline && s("path", { d: outline }));
+  return s(
+    "svg.icon.shape",
+    { viewBox: "0 0 16 16", "aria-hidden": "true" },
+    area && s("path.area", { d: area }),
+    frame && s("path", { d: frame }),
+    outline && s("path", { d: outline }),
+  );
 }

@@ -12,8 +12,18 @@ export function announce(text, { isShown = false, level = "note", link = null } 
     return;
   }
   const toasts = document.getElementById("toasts");
-  const toast = h("div.toast", { class: `is-${level}` }, shape(level), h("span", {}, text), link,
-    h("button.plain", { type: "button", "aria-label": "Close", onclick: () => toast.remove() }, icon("close")));
+  const toast = h(
+    "div.toast",
+    { class: `is-${level}` },
+    shape(level),
+    h("span", {}, text),
+    link,
+    h(
+      "button.plain",
+      { type: "button", "aria-label": "Close", onclick: () => toast.remove() },
+      icon("close"),
+    ),
+  );
   toasts.append(toast);
   while (toasts.children.length > 3) toasts.firstChild.remove();
   // An error stays until it is closed: somebody has to read what to do.
@@ -29,8 +39,17 @@ export function banner(error, age = null) {
     element.replaceChildren();
     return;
   }
-  update(element, shape("error"),
-    h("div", {}, h("strong", {}, `${error.title ?? "The page cannot be shown"}. `), error.detail ?? error.message ?? "",
-      age && h("p.banner-age", {}, "What you see is ", age, " old. The page tries again by itself.")));
+  update(
+    element,
+    shape("error"),
+    h(
+      "div",
+      {},
+      h("strong", {}, `${error.title ?? "The page cannot be shown"}. `),
+      error.detail ?? error.message ?? "",
+      age &&
+        h("p.banner-age", {}, "What you see is ", age, " old. The page tries again by itself."),
+    ),
+  );
   element.hidden = false;
 }

@@ -38,7 +38,8 @@ function decode(part) {
 /** The address of a view: link("jobs", {state: "failed"}) or link("jobs", {}, id). */
 export function link(view, query = {}, item = null) {
   const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
-  const path = view === "overview" ? "./" : view + (item === null ? "" : `/${encodeURIComponent(item)}`);
+  const path =
+    view === "overview" ? "./" : view + (item === null ? "" : `/${encodeURIComponent(item)}`);
   return path + (search ? `?${search}` : "");
 }
 
@@ -63,8 +64,16 @@ export function isOwn(address) {
 
 function follow(event) {
   const anchor = event.target.closest?.("a[href]");
-  const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
-  if (!anchor || !isPlain || event.defaultPrevented || anchor.target || anchor.hasAttribute("download")) return;
+  const isPlain =
+    event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+  if (
+    !anchor ||
+    !isPlain ||
+    event.defaultPrevented ||
+    anchor.target ||
+    anchor.hasAttribute("download")
+  )
+    return;
   const href = anchor.getAttribute("href");
   if (href.startsWith("#")) {
     event.preventDefault(); // <base> would turn it into another address

@@ -3,7 +3,11 @@
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
-const THEMES = [["auto", "as the system"], ["light", "light"], ["dark", "dark"]];
+const THEMES = [
+  ["auto", "as the system"],
+  ["light", "light"],
+  ["dark", "dark"],
+];
 
 function theme() {
   return document.documentElement.dataset.theme ?? "auto";
@@ -24,6 +28,18 @@ export function themeSwitch(onChange) {
   const [name, words] = THEMES[index];
   const [next, nextWords] = THEMES[(index + 1) % THEMES.length];
   const label = `Theme: ${words}. Switch to ${nextWords}`;
-  return h("button.plain.theme", { type: "button", title: label, "aria-label": label, "data-theme-name": name,
-    onclick: () => { choose(next); onChange(); } }, icon(name));
+  return h(
+    "button.plain.theme",
+    {
+      type: "button",
+      title: label,
+      "aria-label": label,
+      "data-theme-name": name,
+      onclick: () => {
+        choose(next);
+        onChange();
+      },
+    },
+    icon(name),
+  );
 }

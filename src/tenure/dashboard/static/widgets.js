@@ -8,20 +8,37 @@ import { link } from "./router.js";
 
 /** The title of a page, its crumbs in the header, and what stands at its right. */
 export function heading(title, { state = null, note = null, actions = null } = {}) {
-  return h("div.heading", {},
+  return h(
+    "div.heading",
+    {},
     h("div.heading-text", {}, h("h1", {}, title), state, note && h("p.heading-note", {}, note)),
-    actions && h("div.actions", {}, actions));
+    actions && h("div.actions", {}, actions),
+  );
 }
 
 export function section(title, { note = null, actions = null, id = null } = {}, ...children) {
-  return h("section", { id, "aria-label": title },
-    h("div.section-head", {}, h("h2", {}, title), note && h("span.note", {}, note), actions && h("div.actions", {}, actions)),
-    children);
+  return h(
+    "section",
+    { id, "aria-label": title },
+    h(
+      "div.section-head",
+      {},
+      h("h2", {}, title),
+      note && h("span.note", {}, note),
+      actions && h("div.actions", {}, actions),
+    ),
+    children,
+  );
 }
 
 /** A state or an outcome, by shape, word and colour. */
 export function badge(state, word = state) {
-  return h("span.badge", { class: `is-${state.replace(" ", "-")}` }, shape(state), h("span", {}, word));
+  return h(
+    "span.badge",
+    { class: `is-${state.replace(" ", "-")}` },
+    shape(state),
+    h("span", {}, word),
+  );
 }
 
 /** The state of a job, as the command line shows it. */
@@ -32,22 +49,45 @@ export function jobState(job) {
 /** An instant relative to now. It keeps counting, and shows the exact time when pointed at. */
 export function time(instant, { tz = null, prefix = "" } = {}) {
   if (!instant) return h("span.muted.dash", {}, "–");
-  return h("time", { datetime: instant, title: exact(instant, tz), "data-live": "relative", "data-prefix": prefix }, prefix + relative(instant));
+  return h(
+    "time",
+    {
+      datetime: instant,
+      title: exact(instant, tz),
+      "data-live": "relative",
+      "data-prefix": prefix,
+    },
+    prefix + relative(instant),
+  );
 }
 
 /** An instant in details: exact, and relative to now. */
 export function instant(at) {
-  return at && [h("span.nowrap", {}, exact(at, null, false)), " ", h("span.muted.nowrap", {}, "(", time(at), ")")];
+  return (
+    at && [
+      h("span.nowrap", {}, exact(at, null, false)),
+      " ",
+      h("span.muted.nowrap", {}, "(", time(at), ")"),
+    ]
+  );
 }
 
 /** How long something lasts that has begun and is not over. */
 export function since(instant) {
-  return h("time", { datetime: instant, title: `since ${exact(instant)}`, "data-live": "since" }, sinceText(instant));
+  return h(
+    "time",
+    { datetime: instant, title: `since ${exact(instant)}`, "data-live": "since" },
+    sinceText(instant),
+  );
 }
 
 /** The time until an instant; `over` is shown afterwards. */
 export function countdown(instant, over = "now") {
-  return h("time", { datetime: instant, title: exact(instant), "data-live": "until", "data-over": over }, untilText(instant, over));
+  return h(
+    "time",
+    { datetime: instant, title: exact(instant), "data-live": "until", "data-over": over },
+    untilText(instant, over),
+  );
 }
 
 function sinceText(instant) {
@@ -66,8 +106,12 @@ export function startTimes() {
     for (const element of document.querySelectorAll("time[data-live]")) {
       const { live, over, prefix } = element.dataset;
       const instant = element.getAttribute("datetime");
-      const text = live === "relative" ? (prefix ?? "") + relative(instant)
-        : live === "since" ? sinceText(instant) : untilText(instant, over);
+      const text =
+        live === "relative"
+          ? (prefix ?? "") + relative(instant)
+          : live === "since"
+            ? sinceText(instant)
+            : untilText(instant, over);
       const node = element.firstChild;
       if (node && node.data !== text) node.data = text;
     }
@@ -76,14 +120,24 @@ export function startTimes() {
 
 /** An id, shortened in the middle; a click copies it. */
 export function id(text, { full = false } = {}) {
-  return h("button.id", { type: "button", class: full ? "full" : null, title: `${text}\nClick to copy`, "aria-label": `${full ? text : shortId(text)}, copy ${text}`, onclick: () => copy(text) },
-    full ? text : shortId(text));
+  return h(
+    "button.id",
+    {
+      type: "button",
+      class: full ? "full" : null,
+      title: `${text}\nClick to copy`,
+      "aria-label": `${full ? text : shortId(text)}, copy ${text}`,
+      onclick: () => copy(text),
+    },
+    full ? text : shortId(text),
+  );
 }
 
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch { // no permission, or the page is served without TLS
+  } catch {
+    // no permission, or the page is served without TLS
     const area = h("textarea.visually-hidden", {}, text);
     document.body.append(area);
     area.select();
@@ -108,9 +162,24 @@ export function code(text) {
 }
 
 /** A button for an action. `kind` is "primary" or "danger". */
-export function button(label, onclick, { kind = "", title = null, disabled = false, iconName = null, small = false, ...rest } = {}) {
-  return h("button.button", { type: "button", class: [kind, small && "small"].filter(Boolean).join(" ") || null, onclick, title, disabled, ...rest },
-    iconName && icon(iconName), label);
+export function button(
+  label,
+  onclick,
+  { kind = "", title = null, disabled = false, iconName = null, small = false, ...rest } = {},
+) {
+  return h(
+    "button.button",
+    {
+      type: "button",
+      class: [kind, small && "small"].filter(Boolean).join(" ") || null,
+      onclick,
+      title,
+      disabled,
+      ...rest,
+    },
+    iconName && icon(iconName),
+    label,
+  );
 }
 
 /**
@@ -118,25 +187,64 @@ export function button(label, onclick, { kind = "", title = null, disabled = fal
  * {key, cells, class}.
  */
 export function table(label, columns, rows, { cards = true } = {}) {
-  return h("div.table-frame", { tabindex: "0", role: "region", "aria-label": label },
-    h("table", { class: cards ? "cards" : null },
+  return h(
+    "div.table-frame",
+    { tabindex: "0", role: "region", "aria-label": label },
+    h(
+      "table",
+      { class: cards ? "cards" : null },
       h("caption.visually-hidden", {}, label),
-      h("thead", {}, h("tr", {}, columns.map(([title, kind]) => h("th", { scope: "col", class: kind ?? null }, title)))),
-      h("tbody", {}, rows.map((row) =>
-        h("tr", { "data-key": row.key, class: row.class ?? null },
-          row.cells.map((cell, index) => h("td", { class: columns[index][1] ?? null, "data-label": columns[index][0] }, h("div.cell", {}, cell))))))));
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          columns.map(([title, kind]) => h("th", { scope: "col", class: kind ?? null }, title)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            { "data-key": row.key, class: row.class ?? null },
+            row.cells.map((cell, index) =>
+              h(
+                "td",
+                { class: columns[index][1] ?? null, "data-label": columns[index][0] },
+                h("div.cell", {}, cell),
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A number with its meaning, as a link to where it is explained. */
 export function figure(label, value, { href = null, note = null, kind = null } = {}) {
-  const content = [h("span.figure-value", {}, value), h("span.figure-label", {}, label), note && h("span.figure-note", {}, note)];
-  return href ? h("a.figure", { href, class: kind }, content) : h("div.figure", { class: kind }, content);
+  const content = [
+    h("span.figure-value", {}, value),
+    h("span.figure-label", {}, label),
+    note && h("span.figure-note", {}, note),
+  ];
+  return href
+    ? h("a.figure", { href, class: kind }, content)
+    : h("div.figure", { class: kind }, content);
 }
 
 /** Facts as pairs of a name and a value; pairs without a value are left out. */
 export function facts(pairs) {
-  return h("dl.facts", {}, pairs.filter(([, value]) => value || value === 0).map(([name, value]) =>
-    h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h(
+    "dl.facts",
+    {},
+    pairs
+      .filter(([, value]) => value || value === 0)
+      .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 export function jobLink(job) {
@@ -146,6 +254,10 @@ export function jobLink(job) {
 /** Why something waits or does not run, and what to do. */
 export function why(reason, level = "note") {
   if (!reason?.text) return null;
-  return h("div.why", { class: `is-${level}` }, shape(level),
-    h("div", {}, h("p.why-text", {}, reason.text), reason.next && h("p.why-next", {}, reason.next)));
+  return h(
+    "div.why",
+    { class: `is-${level}` },
+    shape(level),
+    h("div", {}, h("p.why-text", {}, reason.text), reason.next && h("p.why-next", {}, reason.next)),
+  );
 }

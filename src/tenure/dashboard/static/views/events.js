@@ -8,7 +8,11 @@ import { badge, button, empty, heading, table, time } from "../widgets.js";
 
 const KEPT = 1000;
 const SHOWN = 100;
-const LEVELS = [["", "All"], ["warning", "Warnings"], ["note", "Notes"]];
+const LEVELS = [
+  ["", "All"],
+  ["warning", "Warnings"],
+  ["note", "Notes"],
+];
 
 export const events = {
   topic: "events",
@@ -31,13 +35,48 @@ export const events = {
     const held = memory.held.filter(matches).length;
     return [
       heading("Events", { note: data.scope }),
-      h("nav.tabs", { "aria-label": "Level" }, LEVELS.map(([name, label]) => h("a", { href: link("events", { level: name, kind }), "aria-current": level === name ? "true" : null }, name ? badge(name, label) : label))),
-      kind && h("p.hint", {}, `Only ${kind}. `, h("a", { href: link("events", { level }) }, "Show all kinds")),
-      h("div.rows", {}, h("div.fresh-place", {}, held > 0 && button(`${count(held)} new`, () => {
-        Object.assign(memory, { rows: [...memory.held, ...memory.rows].slice(0, KEPT), held: [] });
-        page.redraw();
-      }, { kind: "fresh" })),
-        rows.length ? list(rows, page, level) : nothing(level || kind)),
+      h(
+        "nav.tabs",
+        { "aria-label": "Level" },
+        LEVELS.map(([name, label]) =>
+          h(
+            "a",
+            {
+              href: link("events", { level: name, kind }),
+              "aria-current": level === name ? "true" : null,
+            },
+            name ? badge(name, label) : label,
+          ),
+        ),
+      ),
+      kind &&
+        h(
+          "p.hint",
+          {},
+          `Only ${kind}. `,
+          h("a", { href: link("events", { level }) }, "Show all kinds"),
+        ),
+      h(
+        "div.rows",
+        {},
+        h(
+          "div.fresh-place",
+          {},
+          held > 0 &&
+            button(
+              `${count(held)} new`,
+              () => {
+                Object.assign(memory, {
+                  rows: [...memory.held, ...memory.rows].slice(0, KEPT),
+                  held: [],
+                });
+                page.redraw();
+              },
+              { kind: "fresh" },
+            ),
+        ),
+        rows.length ? list(rows, page, level) : nothing(level || kind),
+      ),
     ];
   },
 };
@@ -45,17 +84,47 @@ export const events = {
 function list(rows, { memory, redraw }, level) {
   const shown = memory.isWide ? rows : rows.slice(0, SHOWN);
   return [
-    table("Events", [["Level"], ["When"], ["Event", "main lead"], ["Kind"]], shown.map((event) => ({
-      key: String(event.n),
-      cells: [badge(event.level), h("div.two", {}, time(event.at), h("span.muted", {}, exact(event.at, null, false).slice(11, 19))),
-        event.link && isOwn(event.link) ? h("a.event-text", { href: event.link }, event.text) : h("span.event-text", {}, event.text),
-        h("a.clip.quiet", { href: link("events", { level, kind: event.kind }), title: `Only ${event.kind}` }, event.kind)],
-    }))),
-    rows.length > shown.length && h("div.more", {}, button(`Show ${count(rows.length - shown.length)} older`, () => { memory.isWide = true; redraw(); })),
+    table(
+      "Events",
+      [["Level"], ["When"], ["Event", "main lead"], ["Kind"]],
+      shown.map((event) => ({
+        key: String(event.n),
+        cells: [
+          badge(event.level),
+          h(
+            "div.two",
+            {},
+            time(event.at),
+            h("span.muted", {}, exact(event.at, null, false).slice(11, 19)),
+          ),
+          event.link && isOwn(event.link)
+            ? h("a.event-text", { href: event.link }, event.text)
+            : h("span.event-text", {}, event.text),
+          h(
+            "a.clip.quiet",
+            { href: link("events", { level, kind: event.kind }), title: `Only ${event.kind}` },
+            event.kind,
+          ),
+        ],
+      })),
+    ),
+    rows.length > shown.length &&
+      h(
+        "div.more",
+        {},
+        button(`Show ${count(rows.length - shown.length)} older`, () => {
+          memory.isWide = true;
+          redraw();
+        }),
+      ),
   ];
 }
 
 function nothing(isFiltered) {
-  if (isFiltered) return empty("No event of this kind.", h("a", { href: link("events") }, "Show all events"));
-  return empty("Nothing to report.", "When a replica dies, a job is lost and recovered, a stale write is refused or a tick is missed, it appears here.");
+  if (isFiltered)
+    return empty("No event of this kind.", h("a", { href: link("events") }, "Show all events"));
+  return empty(
+    "Nothing to report.",
+    "When a replica dies, a job is lost and recovered, a stale write is refused or a tick is missed, it appears here.",
+  );
 }

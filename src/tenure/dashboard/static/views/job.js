@@ -4,13 +4,26 @@ import { get, path, post, session } from "../api.js";
 import { meter, timeline } from "../charts.js";
 import { confirm, textField } from "../dialogs.js";
 import { h } from "../dom.js";
-import { between, bytes, duration, list, plural, summary } from "../format.js";
+import { between, duration, list, plural, summary } from "../format.js";
 import { icon } from "../icons.js";
-import { announce } from "../notices.js";
 import { go, link } from "../router.js";
-import { badge, button, code, empty, facts, heading, id, instant, jobLink, jobState, section, since, table, time, why } from "../widgets.js";
-
-const MASK = "••••••••";
+import {
+  badge,
+  button,
+  empty,
+  facts,
+  heading,
+  id,
+  instant,
+  jobLink,
+  jobState,
+  section,
+  since,
+  table,
+  time,
+  why,
+} from "../widgets.js";
+import { contents, headers, reveal } from "./contents.js";
 
 export const job = {
   topic: "jobs",
@@ -19,14 +32,39 @@ export const job = {
   every: ({ state }) => (state === "running" || state === "waiting" ? 2 : null),
   render(data, page) {
     return [
-      heading(data.task, { state: jobState(data), note: id(data.id, { full: true }), actions: actions(data, page) }),
+      heading(data.task, {
+        state: jobState(data),
+        note: id(data.id, { full: true }),
+        actions: actions(data, page),
+      }),
       why(data.why ?? outcome(data), data.state === "failed" ? "error" : data.state),
       progress(data),
-      section("Attempts", { note: attemptsNote(data) }, data.attempts.length ? timeline(data) : empty("It has not run yet.", "Each attempt appears here with the time that it waited and ran.")),
+      section(
+        "Attempts",
+        { note: attemptsNote(data) },
+        data.attempts.length
+          ? timeline(data)
+          : empty(
+              "It has not run yet.",
+              "Each attempt appears here with the time that it waited and ran.",
+            ),
+      ),
       errors(data),
-      h("div.columns", {},
+      h(
+        "div.columns",
+        {},
         section("Facts", {}, about(data)),
-        h("div", {}, section("Contents", { actions: reveal(data, page) }, contents(data, page.memory.contents)), headers(data))),
+        h(
+          "div",
+          {},
+          section(
+            "Contents",
+            { actions: reveal(data, page) },
+            contents(data, page.memory.contents),
+          ),
+          headers(data),
+        ),
+      ),
       family(data),
     ];
   },
@@ -35,17 +73,61 @@ export const job = {
 function actions(data, page) {
   const can = (name) => session.may.act && data.may.includes(name);
   return [
-    data.trace_link && /^https?:/.test(data.trace_link) && h("a.button", { href: data.trace_link, target: "_blank", rel: "noopener noreferrer" }, icon("trace"), "Open trace"),
-    can("requeue") && button("Requeue…", () => confirm({
-      title: "Requeue this job?", label: "Requeue", text: `It waits again in queue ${data.queue}, and its attempts count from the start. Its handler runs once more, so its effects may happen again.`,
-      run: async () => said(await post(path("jobs", data.id, "requeue")), "The job waits again."), done: page.refresh })),
-    can("cancel") && button("Cancel…", () => confirm({
-      title: "Cancel this job?", label: "Cancel the job", kind: "danger", fields: [textField("reason", "Reason, for your colleagues")],
-      text: data.state === "running" ? "Its handler is asked to stop. The job ends as cancelled when the handler stops." : "It never runs, unless it is requeued.",
-      run: async (values) => said(await post(path("jobs", data.id, "cancel"), values), "The job is cancelled."), done: page.refresh }), { kind: "danger-quiet" }),
-    can("delete") && button("Delete…", () => confirm({
-      title: "Delete this job?", label: "Delete for good", kind: "danger", text: "It is removed with its arguments, result, unique key and tags. This cannot be undone.",
-      run: () => leaving(page, async () => said(await post(path("jobs", data.id, "delete")), "The job is deleted.")), done: () => go(link("jobs", { task: data.task })) }), { kind: "danger-quiet" }),
+    data.trace_link &&
+      /^https?:/.test(data.trace_link) &&
+      h(
+        "a.button",
+        { href: data.trace_link, target: "_blank", rel: "noopener noreferrer" },
+        icon("trace"),
+        "Open trace",
+      ),
+    can("requeue") &&
+      button("Requeue…", () =>
+        confirm({
+          title: "Requeue this job?",
+          label: "Requeue",
+          text: `It waits again in queue ${data.queue}, and its attempts count from the start. Its handler runs once more, so its effects may happen again.`,
+          run: async () =>
+            said(await post(path("jobs", data.id, "requeue")), "The job waits again."),
+          done: page.refresh,
+        }),
+      ),
+    can("cancel") &&
+      button(
+        "Cancel…",
+        () =>
+          confirm({
+            title: "Cancel this job?",
+            label: "Cancel the job",
+            kind: "danger",
+            fields: [textField("reason", "Reason, for your colleagues")],
+            text:
+              data.state === "running"
+                ? "Its handler is asked to stop. The job ends as cancelled when the handler stops."
+                : "It never runs, unless it is requeued.",
+            run: async (values) =>
+              said(await post(path("jobs", data.id, "cancel"), values), "The job is cancelled."),
+            done: page.refresh,
+          }),
+        { kind: "danger-quiet" },
+      ),
+    can("delete") &&
+      button(
+        "Delete…",
+        () =>
+          confirm({
+            title: "Delete this job?",
+            label: "Delete for good",
+            kind: "danger",
+            text: "It is removed with its arguments, result, unique key and tags. This cannot be undone.",
+            run: () =>
+              leaving(page, async () =>
+                said(await post(path("jobs", data.id, "delete")), "The job is deleted."),
+              ),
+            done: () => go(link("jobs", { task: data.task })),
+          }),
+        { kind: "danger-quiet" },
+      ),
   ].filter(Boolean);
 }
 
@@ -60,32 +142,66 @@ async function leaving(page, run) {
   }
 }
 
-const OUTCOMES = { cancelling: "The job was asked to stop.", cancelled: "The job is cancelled.", requeued: "The job waits again.", deleted: "The job is deleted." };
+const OUTCOMES = {
+  cancelling: "The job was asked to stop.",
+  cancelled: "The job is cancelled.",
+  requeued: "The job waits again.",
+  deleted: "The job is deleted.",
+};
 
 function said({ outcome }, otherwise) {
-  return OUTCOMES[outcome] ?? (outcome && outcome !== "done" ? `Nothing was changed: the job is ${outcome}.` : otherwise);
+  return (
+    OUTCOMES[outcome] ??
+    (outcome && outcome !== "done" ? `Nothing was changed: the job is ${outcome}.` : otherwise)
+  );
 }
 
 // The server explains jobs that have not finished; how the others ended is in their records.
 function outcome(data) {
   const { state, attempt, error, reason, where } = data;
   const took = duration(between(data.started, data.finished));
-  if (state === "failed") return { text: `Failed for good in attempt ${attempt}: ${summary(error) || reason || "unknown reason"}`, next: "Fix the cause, then requeue it." };
-  if (state === "succeeded") return { text: `Succeeded in attempt ${attempt}, which took ${took}.` };
-  if (state === "cancelled") return { text: attempt ? `Cancelled in attempt ${attempt}${reason ? `: ${reason}` : ""}.` : `Cancelled before it ran${reason ? `: ${reason}` : ""}.` };
-  return state === "running" ? { text: [`Running${where ? ` on ${where}` : ""} for `, since(data.started), `, attempt ${attempt}.`] } : null;
+  if (state === "failed")
+    return {
+      text: `Failed for good in attempt ${attempt}: ${summary(error) || reason || "unknown reason"}`,
+      next: "Fix the cause, then requeue it.",
+    };
+  if (state === "succeeded")
+    return { text: `Succeeded in attempt ${attempt}, which took ${took}.` };
+  if (state === "cancelled")
+    return {
+      text: attempt
+        ? `Cancelled in attempt ${attempt}${reason ? `: ${reason}` : ""}.`
+        : `Cancelled before it ran${reason ? `: ${reason}` : ""}.`,
+    };
+  return state === "running"
+    ? {
+        text: [
+          `Running${where ? ` on ${where}` : ""} for `,
+          since(data.started),
+          `, attempt ${attempt}.`,
+        ],
+      }
+    : null;
 }
 
 function progress(data) {
   if (data.state !== "running" || (data.progress === null && !data.message)) return null;
   const percent = data.progress === null ? null : Math.round(data.progress * 100);
-  return h("div.progress.large", {}, percent !== null && meter(data.progress, 1, { label: `${percent} percent done` }),
-    h("span", {}, [percent !== null && `${percent}%`, data.message].filter(Boolean).join(" · ")));
+  return h(
+    "div.progress.large",
+    {},
+    percent !== null && meter(data.progress, 1, { label: `${percent} percent done` }),
+    h("span", {}, [percent !== null && `${percent}%`, data.message].filter(Boolean).join(" · ")),
+  );
 }
 
 function attemptsNote({ attempt, attempts_max: most, failures, losses, attempts }) {
-  const words = [most ? `${attempt} of at most ${most}` : plural(attempt, "attempt"), failures && `${failures} failed`, losses && `${losses} lost with a worker`,
-    attempts.length < attempt && `the last ${attempts.length} are shown`];
+  const words = [
+    most ? `${attempt} of at most ${most}` : plural(attempt, "attempt"),
+    failures && `${failures} failed`,
+    losses && `${losses} lost with a worker`,
+    attempts.length < attempt && `the last ${attempts.length} are shown`,
+  ];
   return words.filter(Boolean).join(" · ");
 }
 
@@ -97,68 +213,91 @@ function errors(data) {
   }
   if (data.error && !groups.has(data.error) && !groups.size) groups.set(data.error, []);
   if (!groups.size) return null;
-  const traceback = data.trace?.trim().includes("\n") && h("details.error-card.whole", {}, h("summary", {}, "Traceback of the last error"), h("pre", { tabindex: "0", "aria-label": "Traceback" }, data.trace.trim()));
-  const cards = [...groups].reverse().map(([text, attempts]) =>
-    h("article.error-card", {}, h("h3", {}, attempts.length ? `${attempts.length > 1 ? "Attempts" : "Attempt"} ${list(attempts.map(({ attempt }) => String(attempt)))}` : "Error", attempts.length > 0 && h("span.muted", {}, ` ${attempts.at(-1).where || ""}`)),
-      h("pre", { tabindex: "0", "aria-label": "Error" }, text)));
-  return section("Errors", { note: groups.size > 1 ? `${groups.size} different ones, newest first` : null }, h("div.error-cards", {}, cards, traceback));
+  const traceback =
+    data.trace?.trim().includes("\n") &&
+    h(
+      "details.error-card.whole",
+      {},
+      h("summary", {}, "Traceback of the last error"),
+      h("pre", { tabindex: "0", "aria-label": "Traceback" }, data.trace.trim()),
+    );
+  const cards = [...groups]
+    .reverse()
+    .map(([text, attempts]) =>
+      h(
+        "article.error-card",
+        {},
+        h(
+          "h3",
+          {},
+          attempts.length
+            ? `${attempts.length > 1 ? "Attempts" : "Attempt"} ${list(attempts.map(({ attempt }) => String(attempt)))}`
+            : "Error",
+          attempts.length > 0 && h("span.muted", {}, ` ${attempts.at(-1).where || ""}`),
+        ),
+        h("pre", { tabindex: "0", "aria-label": "Error" }, text),
+      ),
+    );
+  return section(
+    "Errors",
+    { note: groups.size > 1 ? `${groups.size} different ones, newest first` : null },
+    h("div.error-cards", {}, cards, traceback),
+  );
 }
 
 function about(data) {
   return facts([
-    ["Queue", h("a", { href: link("jobs", { queue: data.queue }) }, data.queue)], ["Priority", data.priority === 5 ? null : String(data.priority)],
+    ["Queue", h("a", { href: link("jobs", { queue: data.queue }) }, data.queue)],
+    ["Priority", data.priority === 5 ? null : String(data.priority)],
     ["Task", h("a", { href: link("jobs", { task: data.task }) }, data.task)],
     ["Timer", data.timer && h("a", { href: link("timers", {}, data.timer) }, data.timer)],
     ["Owner", data.owner && h("a", { href: link("jobs", { owner: data.owner }) }, data.owner)],
-    ["Tags", data.tags.length ? h("span.tags", {}, data.tags.map((tag) => h("a.tag", { href: link("jobs", { tag }) }, tag))) : null],
-    ["Enqueued", instant(data.created)], ["Due", data.due !== data.created && instant(data.due)], ["Started", instant(data.started)],
-    ["Finished", instant(data.finished)], ["Kept until", instant(data.kept_until)],
+    [
+      "Tags",
+      data.tags.length
+        ? h(
+            "span.tags",
+            {},
+            data.tags.map((tag) => h("a.tag", { href: link("jobs", { tag }) }, tag)),
+          )
+        : null,
+    ],
+    ["Enqueued", instant(data.created)],
+    ["Due", data.due !== data.created && instant(data.due)],
+    ["Started", instant(data.started)],
+    ["Finished", instant(data.finished)],
+    ["Kept until", instant(data.kept_until)],
     ["Replica", data.replica && h("span", { title: data.replica }, data.where || data.replica)],
-    ["Time limit", data.timeout ? duration(data.timeout) : null], ["Reason", data.reason],
-    ["Fence", data.fence ? String(data.fence) : null], ["Revision", data.revision ? String(data.revision) : null],
+    ["Time limit", data.timeout ? duration(data.timeout) : null],
+    ["Reason", data.reason],
+    ["Fence", data.fence ? String(data.fence) : null],
+    ["Revision", data.revision ? String(data.revision) : null],
   ]);
-}
-
-function reveal(data, page) {
-  const { memory } = page;
-  if (memory.contents) return button("Hide", () => { memory.contents = null; page.redraw(); }, { small: true });
-  if (!data.may.includes("contents")) return h("span.muted", {}, "masked");
-  return button("Reveal", async () => {
-    try {
-      memory.contents = await post(path("jobs", data.id, "contents"));
-      page.redraw();
-    } catch (error) {
-      announce(error.message, { isShown: true, level: "error" });
-    }
-  }, { small: true, title: "Shows arguments, checkpoint and result. The audit log records who looked." });
-}
-
-function contents(data, shown) {
-  if (shown) {
-    const parts = [["Arguments", shown.arguments], ["Checkpoint", shown.checkpoint], ["Result", shown.result]];
-    const notes = [shown.masked?.length && `Masked by a rule: ${list(shown.masked)}.`, shown.too_large?.length && `Too large for this page: ${list(shown.too_large)}.`, shown.result_problem];
-    return [notes.filter(Boolean).map((note) => h("p.hint", {}, note)), parts.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) =>
-      h("div.content", {}, h("h3", {}, name), h("pre", { tabindex: "0", "aria-label": name }, typeof value === "string" ? value : JSON.stringify(value, null, 2))))];
-  }
-  const { arguments: sizes, checkpoint, result } = data.sizes;
-  const names = data.arguments.names;
-  return [
-    names.length ? h("dl.masked", {}, names.map((name) => h("div", {}, h("dt", {}, name), h("dd", { "aria-label": "masked" }, MASK)))) : h("p.muted", {}, "No arguments."),
-    h("p.muted", {}, [`Arguments ${bytes(sizes)}`, checkpoint && `checkpoint ${bytes(checkpoint)}`, result && `result ${bytes(result)}`].filter(Boolean).join(" · ")),
-  ];
-}
-
-function headers({ headers: all }) {
-  const names = Object.keys(all);
-  return names.length > 0 && section("Headers", {}, facts(names.map((name) => [name, all[name] === null ? h("span.muted", { "aria-label": "masked" }, MASK) : code(all[name])])));
 }
 
 function family({ parent, children }) {
   if (!parent && !children.length) return null;
-  const rows = [parent && ["parent", parent], ...children.map((child) => ["child", child])].filter(Boolean).map(([role, relative]) => ({
-    key: `${role} ${relative.id}`,
-    cells: [role === "parent" ? "enqueued this job" : "was enqueued by it", jobLink(relative), badge(relative.state), id(relative.id), time(relative.finished ?? relative.started ?? relative.created)],
-  }));
-  return section("Parent and children", { note: children.length ? plural(children.length, "child").replace("childs", "children") : null },
-    table("Parent and children", [["Role"], ["Task", "wide lead"], ["State", "state-col"], ["Id"], ["When"]], rows));
+  const rows = [parent && ["parent", parent], ...children.map((child) => ["child", child])]
+    .filter(Boolean)
+    .map(([role, relative]) => ({
+      key: `${role} ${relative.id}`,
+      cells: [
+        role === "parent" ? "enqueued this job" : "was enqueued by it",
+        jobLink(relative),
+        badge(relative.state),
+        id(relative.id),
+        time(relative.finished ?? relative.started ?? relative.created),
+      ],
+    }));
+  return section(
+    "Parent and children",
+    {
+      note: children.length ? plural(children.length, "child").replace("childs", "children") : null,
+    },
+    table(
+      "Parent and children",
+      [["Role"], ["Task", "wide lead"], ["State", "state-col"], ["Id"], ["When"]],
+      rows,
+    ),
+  );
 }

@@ -1,29 +1,39 @@
 // The list of jobs: filters that are in the address, rows that wait until they are asked for, and
 // actions on all jobs of a filter.
 
-import { get, post, session } from "../api.js";
+import { get, session } from "../api.js";
 import { meter } from "../charts.js";
-import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
 import { between, count, duration, list, plural, summary } from "../format.js";
 import { announce } from "../notices.js";
 import { go, link } from "../router.js";
-import { badge, button, clip, code, empty, heading, id, jobLink, jobState, table, time } from "../widgets.js";
+import {
+  badge,
+  button,
+  clip,
+  code,
+  empty,
+  heading,
+  id,
+  jobLink,
+  jobState,
+  table,
+  time,
+} from "../widgets.js";
+import { bulkActions } from "./bulk.js";
 
 const STATES = ["waiting", "running", "succeeded", "failed", "cancelled"];
-const FIELDS = [["queue", "Queue"], ["task", "Task"], ["tag", "Tag"], ["owner", "Owner"], ["id", "Id or its end"], ["error", "Error text"]];
+const FIELDS = [
+  ["queue", "Queue"],
+  ["task", "Task"],
+  ["tag", "Tag"],
+  ["owner", "Owner"],
+  ["id", "Id or its end"],
+  ["error", "Error text"],
+];
 const FILTERS = ["state", ...FIELDS.map(([name]) => name), "timers"];
 const SIZE = 50;
 const ROWS_MAX = 500;
-
-const ACTIONS = {
-  requeue: { states: ["failed", "cancelled", "succeeded"], label: "Requeue", past: "Requeued", kind: "primary",
-    text: "They wait again in their queues, with their attempts counted from the start. A job whose unique key another job has is left out." },
-  cancel: { states: ["waiting", "running"], label: "Cancel", past: "Cancelled", kind: "danger",
-    text: "Waiting jobs never run. Running jobs are asked to stop; they end as cancelled when their handlers stop." },
-  delete: { states: ["succeeded", "failed", "cancelled"], label: "Delete", past: "Deleted", kind: "danger",
-    text: "They are removed for good, with their arguments, results, keys and tags. This cannot be undone." },
-};
 
 export const jobs = {
   topic: "jobs",
@@ -38,11 +48,33 @@ export const jobs = {
     const { memory, route } = page;
     const filter = filterOf(route.query);
     return [
-      heading("Jobs", { actions: actions(filter, page) }),
-      states(filter), fields(filter, page),
+      heading("Jobs", { actions: bulkActions(filter, page) }),
+      states(filter),
+      fields(filter, page),
       data.note && h("p.hint", {}, data.note),
-      h("div.rows", {}, h("div.fresh-place", {}, memory.held.length > 0 && button(`${count(memory.held.length, memory.held.length >= SIZE)} new`, () => { release(memory); page.redraw(); window.scrollTo(0, 0); }, { kind: "fresh" })),
-        memory.rows.length ? rows(memory, filter) : memory.cursor ? empty("None among the newest jobs so far.", "Older ones may match.") : nothing(filter)),
+      h(
+        "div.rows",
+        {},
+        h(
+          "div.fresh-place",
+          {},
+          memory.held.length > 0 &&
+            button(
+              `${count(memory.held.length, memory.held.length >= SIZE)} new`,
+              () => {
+                release(memory);
+                page.redraw();
+                window.scrollTo(0, 0);
+              },
+              { kind: "fresh" },
+            ),
+        ),
+        memory.rows.length
+          ? rows(memory, filter)
+          : memory.cursor
+            ? empty("None among the newest jobs so far.", "Older ones may match.")
+            : nothing(filter),
+      ),
       memory.cursor && more(memory, filter, page),
     ];
   },
@@ -53,7 +85,9 @@ function capital(word) {
 }
 
 function filterOf(query) {
-  return Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]]));
+  return Object.fromEntries(
+    FILTERS.filter((name) => query[name]).map((name) => [name, query[name]]),
+  );
 }
 
 // Rows stay where they are: known jobs are updated in place, new ones are held back and counted.
@@ -75,53 +109,150 @@ function merge(memory, fresh) {
 }
 
 function release(memory) {
-  Object.assign(memory, { rows: memory.fresh.jobs.map((job) => ({ job, isGone: false })), held: [], cursor: memory.fresh.cursor });
+  Object.assign(memory, {
+    rows: memory.fresh.jobs.map((job) => ({ job, isGone: false })),
+    held: [],
+    cursor: memory.fresh.cursor,
+  });
 }
 
 function states(filter) {
   const { state, ...rest } = filter;
-  const tab = (name, label) => h("a", { href: link("jobs", { state: name, ...rest }), "aria-current": (state ?? "") === name ? "true" : null }, label);
-  return h("nav.tabs", { "aria-label": "State" }, tab("", "All"), STATES.map((name) => tab(name, badge(name))));
+  const tab = (name, label) =>
+    h(
+      "a",
+      {
+        href: link("jobs", { state: name, ...rest }),
+        "aria-current": (state ?? "") === name ? "true" : null,
+      },
+      label,
+    );
+  return h(
+    "nav.tabs",
+    { "aria-label": "State" },
+    tab("", "All"),
+    STATES.map((name) => tab(name, badge(name))),
+  );
 }
 
 function fields(filter, { memory, redraw }) {
   const submit = (event) => {
     event.preventDefault();
-    const values = Object.fromEntries([...new FormData(event.currentTarget)].map(([name, text]) => [name, text.trim()]));
+    const values = Object.fromEntries(
+      [...new FormData(event.currentTarget)].map(([name, text]) => [name, text.trim()]),
+    );
     go(link("jobs", { state: filter.state, ...values }));
   };
   const shown = FIELDS.filter(([name]) => name !== "owner" || session.may.owners);
   const isFiltered = shown.some(([name]) => filter[name]);
   const isOpen = memory.isFiltering ?? isFiltered;
-  return h("form.filters", { onsubmit: submit, "aria-label": "Filters", class: isOpen ? null : "closed" },
-    h("div.filter-toggle", {}, button(isOpen ? "Hide filters" : "Filters…", () => { memory.isFiltering = !isOpen; redraw(); })),
-    shown.map(([name, label]) => h("label.field", { class: filter[name] ? "set" : null }, h("span", {}, label),
-      h("input", { type: "search", name, value: filter[name] ?? "", autocomplete: "off", spellcheck: "false", onsearch: (event) => event.currentTarget.form.requestSubmit() }))),
-    h("label.check", {}, h("input", { type: "checkbox", name: "timers", value: "1", checked: Boolean(filter.timers), onchange: (event) => event.currentTarget.form.requestSubmit() }), "Runs of timers"),
-    h("div.filter-actions", {}, h("button.button", { type: "submit" }, "Filter"), isFiltered && h("a.button.quiet", { href: link("jobs", { state: filter.state }) }, "Clear")));
+  return h(
+    "form.filters",
+    { onsubmit: submit, "aria-label": "Filters", class: isOpen ? null : "closed" },
+    h(
+      "div.filter-toggle",
+      {},
+      button(isOpen ? "Hide filters" : "Filters…", () => {
+        memory.isFiltering = !isOpen;
+        redraw();
+      }),
+    ),
+    shown.map(([name, label]) =>
+      h(
+        "label.field",
+        { class: filter[name] ? "set" : null },
+        h("span", {}, label),
+        h("input", {
+          type: "search",
+          name,
+          value: filter[name] ?? "",
+          autocomplete: "off",
+          spellcheck: "false",
+          onsearch: (event) => event.currentTarget.form.requestSubmit(),
+        }),
+      ),
+    ),
+    h(
+      "label.check",
+      {},
+      h("input", {
+        type: "checkbox",
+        name: "timers",
+        value: "1",
+        checked: Boolean(filter.timers),
+        onchange: (event) => event.currentTarget.form.requestSubmit(),
+      }),
+      "Runs of timers",
+    ),
+    h(
+      "div.filter-actions",
+      {},
+      h("button.button", { type: "submit" }, "Filter"),
+      isFiltered && h("a.button.quiet", { href: link("jobs", { state: filter.state }) }, "Clear"),
+    ),
+  );
 }
 
 function rows({ rows: shown }, filter) {
-  const columns = [["State", "job-state"], ["Task", "wide lead"], ["Attempt", "number"], ["When"], ["Took", "number"], ["Remarks", "wide"]];
-  return table("Jobs", columns, shown.map(({ job, isGone }) => ({
-    key: job.id, class: isGone ? "gone" : null,
-    cells: [
-      [jobState(job), isGone && h("span.muted", {}, filter.state ? "left this list" : "removed")],
-      h("div.two", {}, jobLink(job), h("div.line", {}, id(job.id), h("span.muted.clip", { title: job.queue }, job.queue, job.priority !== 5 && ` · priority ${job.priority}`, job.owner && ` · ${job.owner}`))),
-      attempts(job), when(job), job.started && job.state !== "waiting" ? took(job) : h("span.muted.dash", {}, "–"), remarks(job),
-    ],
-  })));
+  const columns = [
+    ["State", "job-state"],
+    ["Task", "wide lead"],
+    ["Attempt", "number"],
+    ["When"],
+    ["Took", "number"],
+    ["Remarks", "wide"],
+  ];
+  return table(
+    "Jobs",
+    columns,
+    shown.map(({ job, isGone }) => ({
+      key: job.id,
+      class: isGone ? "gone" : null,
+      cells: [
+        [jobState(job), isGone && h("span.muted", {}, filter.state ? "left this list" : "removed")],
+        h(
+          "div.two",
+          {},
+          jobLink(job),
+          h(
+            "div.line",
+            {},
+            id(job.id),
+            h(
+              "span.muted.clip",
+              { title: job.queue },
+              job.queue,
+              job.priority !== 5 && ` · priority ${job.priority}`,
+              job.owner && ` · ${job.owner}`,
+            ),
+          ),
+        ),
+        attempts(job),
+        when(job),
+        job.started && job.state !== "waiting" ? took(job) : h("span.muted.dash", {}, "–"),
+        remarks(job),
+      ],
+    })),
+  );
 }
 
 function attempts({ attempt, attempts_max: most, losses }) {
   const title = losses ? `lost with its worker: ${plural(losses, "time")}` : null;
-  return h("span", { title }, attempt ? String(attempt) : "0", most && h("span.muted", {}, ` / ${most}`), losses > 0 && h("span.muted", {}, ` · ${losses} lost`));
+  return h(
+    "span",
+    { title },
+    attempt ? String(attempt) : "0",
+    most && h("span.muted", {}, ` / ${most}`),
+    losses > 0 && h("span.muted", {}, ` · ${losses} lost`),
+  );
 }
 
 function when(job) {
   if (job.finished) return time(job.finished);
   if (job.state === "running") return time(job.started, { prefix: "started " });
-  return Date.parse(job.due) > Date.parse(job.created) + 1000 ? time(job.due, { prefix: "due " }) : time(job.created, { prefix: "enqueued " });
+  return Date.parse(job.due) > Date.parse(job.created) + 1000
+    ? time(job.due, { prefix: "due " })
+    : time(job.created, { prefix: "enqueued " });
 }
 
 function took(job) {
@@ -132,71 +263,69 @@ function took(job) {
 function remarks(job) {
   const parts = [];
   if (job.state === "running" && job.progress !== null) {
-    parts.push(h("div.progress", {}, meter(job.progress, 1, { label: `${Math.round(job.progress * 100)} percent done` }), h("span", {}, `${Math.round(job.progress * 100)}%`)));
+    parts.push(
+      h(
+        "div.progress",
+        {},
+        meter(job.progress, 1, { label: `${Math.round(job.progress * 100)} percent done` }),
+        h("span", {}, `${Math.round(job.progress * 100)}%`),
+      ),
+    );
   }
   if (job.message && job.state === "running") parts.push(clip(job.message));
   else if (job.why) parts.push(clip(job.why));
   if (job.error) parts.push(h("span.error-line.clip", { title: job.error }, summary(job.error)));
-  if (!parts.length && job.where) parts.push(h("span.muted.clip", { title: job.where }, `on ${job.where}`));
+  if (!parts.length && job.where)
+    parts.push(h("span.muted.clip", { title: job.where }, `on ${job.where}`));
   return h("div.two", {}, parts);
 }
 
 function nothing(filter) {
   const names = Object.keys(filter).filter((name) => name !== "timers");
-  if (!names.length) return empty("No jobs are stored.", "Enqueue one: ", code("await send_mail.enqueue(7)"), ". Finished jobs stay here until their retention ends: a day, or 7 days after a failure.");
-  const words = names.map((name) => (name === "state" ? filter.state : `${name} “${filter[name]}”`));
-  return empty(`No job matches ${list(words)}.`, "A finished job is removed after its retention. ", h("a", { href: link("jobs") }, "Show all jobs"));
+  if (!names.length)
+    return empty(
+      "No jobs are stored.",
+      "Enqueue one: ",
+      code("await send_mail.enqueue(7)"),
+      ". Finished jobs stay here until their retention ends: a day, or 7 days after a failure.",
+    );
+  const words = names.map((name) =>
+    name === "state" ? filter.state : `${name} “${filter[name]}”`,
+  );
+  return empty(
+    `No job matches ${list(words)}.`,
+    "A finished job is removed after its retention. ",
+    h("a", { href: link("jobs") }, "Show all jobs"),
+  );
 }
 
 function more(memory, filter, page) {
-  if (memory.rows.length >= ROWS_MAX) return h("p.hint", {}, `The first ${count(ROWS_MAX)} jobs are shown. Narrow the filter to see others.`);
-  return h("div.more", {}, button(memory.isExtending ? "Loading…" : "Show more", async () => {
-    if (memory.isExtending) return;
-    memory.isExtending = true;
-    page.redraw();
-    try {
-      const next = await get("jobs", { ...filter, cursor: memory.cursor, limit: SIZE });
-      const known = new Set(memory.rows.map(({ job }) => job.id));
-      memory.rows = [...memory.rows, ...next.jobs.filter((job) => !known.has(job.id)).map((job) => ({ job, isGone: false }))];
-      memory.cursor = next.cursor;
-    } catch (error) {
-      announce(error.message, { isShown: true, level: "error" });
-    }
-    memory.isExtending = false;
-    page.redraw();
-  }));
-}
-
-function actions(filter, page) {
-  if (!session.may.act) return null;
-  if (!filter.state) return h("span.muted", {}, "Choose a state to act on all of its jobs");
-  return Object.entries(ACTIONS).filter(([, { states: allowed }]) => allowed.includes(filter.state))
-    .map(([name, { label, kind }]) => button(`${label} all…`, () => ask(name, filter, page), { kind: kind === "danger" ? "danger-quiet" : "" }));
-}
-
-async function ask(name, filter, page) {
-  const { label, past, kind, text } = ACTIONS[name];
-  let answer;
-  try {
-    answer = await post("jobs/count", { filter, action: name });
-  } catch (error) {
-    announce(error.message, { isShown: true, level: "error" });
-    return;
-  }
-  const number = answer.count;
-  const amount = plural(number, `${filter.state} job`, answer.is_capped);
-  const conditions = Object.entries(filter).filter(([key]) => key !== "state" && key !== "timers").map(([key, value]) => `${key} “${value}”`);
-  if (!number) {
-    announce(`No job matches any more. Nothing to ${name}.`, { isShown: true });
-    return;
-  }
-  confirm({
-    title: `${label} ${amount}?`, kind, label: `${label} ${amount}`,
-    text: [conditions.length ? `All with ${list(conditions)}.` : `All ${filter.state} jobs of this store, of every queue and task.`, text, answer.is_capped ? `More jobs match: the first ${count(number)} are done now. Repeat it for the others.` : null].filter(Boolean),
-    run: async () => {
-      const { done, skipped } = await post("jobs/bulk", { action: name, filter, count: number });
-      return `${past} ${plural(done, "job")}.${skipped ? ` Left out ${count(skipped)}: they had changed meanwhile.` : ""}`;
-    },
-    done: () => { page.memory.rows = undefined; page.refresh(); },
-  });
+  if (memory.rows.length >= ROWS_MAX)
+    return h(
+      "p.hint",
+      {},
+      `The first ${count(ROWS_MAX)} jobs are shown. Narrow the filter to see others.`,
+    );
+  return h(
+    "div.more",
+    {},
+    button(memory.isExtending ? "Loading…" : "Show more", async () => {
+      if (memory.isExtending) return;
+      memory.isExtending = true;
+      page.redraw();
+      try {
+        const next = await get("jobs", { ...filter, cursor: memory.cursor, limit: SIZE });
+        const known = new Set(memory.rows.map(({ job }) => job.id));
+        memory.rows = [
+          ...memory.rows,
+          ...next.jobs.filter((job) => !known.has(job.id)).map((job) => ({ job, isGone: false })),
+        ];
+        memory.cursor = next.cursor;
+      } catch (error) {
+        announce(error.message, { isShown: true, level: "error" });
+      }
+      memory.isExtending = false;
+      page.redraw();
+    }),
+  );
 }

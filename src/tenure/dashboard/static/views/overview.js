@@ -1,16 +1,13 @@
 // The overview: what needs attention, in words; then the numbers; then charts and tables.
 
-import { get, path, session } from "../api.js";
+import { get } from "../api.js";
 import { meter, rates, sum } from "../charts.js";
-import { act, askPause } from "../dialogs.js";
 import { h } from "../dom.js";
 import { count, duration, plural, summary } from "../format.js";
 import { shape } from "../icons.js";
 import { isOwn, link } from "../router.js";
-import { badge, button, clip, code, empty, figure, heading, section, table, time } from "../widgets.js";
-
-const LATE_SCALE = 60; // a queue's bar is full at the oldest age of all queues, or at a minute
-const QUEUES_SHOWN = 30;
+import { clip, code, empty, figure, heading, section, table, time } from "../widgets.js";
+import { queues } from "./queues.js";
 
 export const overview = {
   topic: "overview",
@@ -25,9 +22,16 @@ export const overview = {
       figures(data),
       data.rates && section("Last hour", { note: lastHour(data.rates) }, rates(data.rates)),
       section("Queues", { note: "oldest waiting job first" }, queues(data.queues, page)),
-      h("div.columns", {},
+      h(
+        "div.columns",
+        {},
         section("Failures of the last hour", {}, failures(data.failures)),
-        section("Next ticks", { actions: h("a", { href: link("timers") }, "All timers") }, ticks(data.ticks))),
+        section(
+          "Next ticks",
+          { actions: h("a", { href: link("timers") }, "All timers") },
+          ticks(data.ticks),
+        ),
+      ),
       data.tasks.length > 0 && section("Tasks, last hour", {}, tasks(data.tasks)),
     ];
   },
@@ -38,110 +42,202 @@ function isNew({ queues, tasks, replicas, ticks }) {
 }
 
 function welcome() {
-  return h("div.empty.welcome", {},
+  return h(
+    "div.empty.welcome",
+    {},
     h("p.empty-title", {}, "Nothing has happened on this store yet."),
-    h("p", {}, "As soon as a worker runs or a job is enqueued, this page says what needs attention, how long jobs wait, and what fails."),
-    h("ol", {}, h("li", {}, "Declare a task with ", code("@app.task"), " and enqueue it: ", code("await send_mail.enqueue(7)")),
+    h(
+      "p",
+      {},
+      "As soon as a worker runs or a job is enqueued, this page says what needs attention, how long jobs wait, and what fails.",
+    ),
+    h(
+      "ol",
+      {},
+      h(
+        "li",
+        {},
+        "Declare a task with ",
+        code("@app.task"),
+        " and enqueue it: ",
+        code("await send_mail.enqueue(7)"),
+      ),
       h("li", {}, "Start a worker: ", code("tenure worker service:app")),
-      h("li", {}, "Check the store, if jobs do not appear here: ", code("tenure doctor"))));
+      h("li", {}, "Check the store, if jobs do not appear here: ", code("tenure doctor")),
+    ),
+  );
 }
 
 function attention({ attention: items, queues, replicas }) {
   if (!items.length) {
     const oldest = Math.max(0, ...queues.map((queue) => queue.oldest ?? 0));
-    const words = [`${plural(sum(queues.map((queue) => queue.running)), "job")} running`,
-      oldest ? `the oldest job waits for ${duration(oldest)}` : "no job waits", `${plural(replicas.alive, "replica")} alive`];
-    return h("div.calm", {}, shape("succeeded"), h("p", {}, h("strong", {}, "Nothing needs attention. "), `${words.join(", ")}.`));
+    const words = [
+      `${plural(sum(queues.map((queue) => queue.running)), "job")} running`,
+      oldest ? `the oldest job waits for ${duration(oldest)}` : "no job waits",
+      `${plural(replicas.alive, "replica")} alive`,
+    ];
+    return h(
+      "div.calm",
+      {},
+      shape("succeeded"),
+      h("p", {}, h("strong", {}, "Nothing needs attention. "), `${words.join(", ")}.`),
+    );
   }
-  return h("ul.attention", { "aria-label": "Needs attention" }, items.map((item) =>
-    h("li", { class: `is-${item.level}` }, shape(item.level),
-      h("div", {}, h("p.attention-text", {}, h("span.visually-hidden", {}, `${item.level}: `), item.text), item.next && h("p.attention-next", {}, item.next)),
-      item.link && isOwn(item.link) && h("a.button.small", { href: item.link, "aria-label": `Show: ${item.text}` }, "Show"))));
+  return h(
+    "ul.attention",
+    { "aria-label": "Needs attention" },
+    items.map((item) =>
+      h(
+        "li",
+        { class: `is-${item.level}` },
+        shape(item.level),
+        h(
+          "div",
+          {},
+          h("p.attention-text", {}, h("span.visually-hidden", {}, `${item.level}: `), item.text),
+          item.next && h("p.attention-next", {}, item.next),
+        ),
+        item.link &&
+          isOwn(item.link) &&
+          h("a.button.small", { href: item.link, "aria-label": `Show: ${item.text}` }, "Show"),
+      ),
+    ),
+  );
 }
 
 function figures({ queues, rates: hour, replicas }) {
   const isCapped = queues.some((queue) => queue.is_capped);
   const busy = `${count(replicas.busy)} of ${plural(replicas.slots, "slot")}`;
-  return h("div.figures", {},
-    figure("waiting", count(sum(queues.map((queue) => queue.waiting)), isCapped), { href: link("jobs", { state: "waiting" }) }),
-    figure("running", count(sum(queues.map((queue) => queue.running))), { href: link("jobs", { state: "running" }), note: replicas.slots ? busy : null }),
-    hour && figure("succeeded, last hour", count(sum(hour.succeeded)), { href: link("jobs", { state: "succeeded" }) }),
-    hour && figure("failed, last hour", count(sum(hour.failed)), { href: link("jobs", { state: "failed" }), kind: sum(hour.failed) ? "bad" : null }),
-    figure(replicas.alive === 1 ? "replica alive" : "replicas alive", count(replicas.alive), { href: link("replicas"), note: replicas.expired ? `${count(replicas.expired)} expired` : null }));
+  return h(
+    "div.figures",
+    {},
+    figure("waiting", count(sum(queues.map((queue) => queue.waiting)), isCapped), {
+      href: link("jobs", { state: "waiting" }),
+    }),
+    figure("running", count(sum(queues.map((queue) => queue.running))), {
+      href: link("jobs", { state: "running" }),
+      note: replicas.slots ? busy : null,
+    }),
+    hour &&
+      figure("succeeded, last hour", count(sum(hour.succeeded)), {
+        href: link("jobs", { state: "succeeded" }),
+      }),
+    hour &&
+      figure("failed, last hour", count(sum(hour.failed)), {
+        href: link("jobs", { state: "failed" }),
+        kind: sum(hour.failed) ? "bad" : null,
+      }),
+    figure(replicas.alive === 1 ? "replica alive" : "replicas alive", count(replicas.alive), {
+      href: link("replicas"),
+      note: replicas.expired ? `${count(replicas.expired)} expired` : null,
+    }),
+  );
 }
 
 function lastHour({ succeeded, failed, retried }) {
-  const words = [["ok", `${count(sum(succeeded))} succeeded`], ["again", `${count(sum(retried ?? []))} retried`], ["bad", `${count(sum(failed))} failed`]];
+  const words = [
+    ["ok", `${count(sum(succeeded))} succeeded`],
+    ["again", `${count(sum(retried ?? []))} retried`],
+    ["bad", `${count(sum(failed))} failed`],
+  ];
   return words.map(([kind, text]) => h("span.key", { class: kind }, h("i"), text));
 }
 
-function queues(all, page) {
-  if (!all.length) return empty("No queue has jobs or workers.", "A queue appears with its first job, or with a worker that serves it.");
-  const scale = Math.max(LATE_SCALE, ...all.map((queue) => queue.oldest ?? 0));
-  const sorted = [...all].sort((a, b) => (b.oldest ?? -1) - (a.oldest ?? -1) || a.name.localeCompare(b.name));
-  const rows = sorted.slice(0, page.memory.isWide ? undefined : QUEUES_SHOWN).map((queue) => ({
-    key: queue.name,
-    cells: [
-      h("a.name.clip", { href: link("jobs", { queue: queue.name }), title: queue.name }, queue.name),
-      h("div.age", {}, h("span", { class: queue.is_late ? "bad-text" : null }, queue.is_late && shape("warning"), queue.oldest === null ? "–" : duration(queue.oldest)),
-        queue.oldest !== null && meter(queue.oldest, scale, { kind: queue.is_late ? "bad" : "accent" })),
-      count(queue.waiting, queue.is_capped), count(queue.running), served(queue),
-      queueState(queue), queueAction(queue, page),
-    ],
-  }));
-  const rest = sorted.length - rows.length;
-  return [table("Queues", [["Queue", "wide lead"], ["Oldest waits", "chart-cell"], ["Waiting", "number"], ["Running", "number"], ["Served by"], ["State", "state-col"], ["", "action-cell"]], rows),
-    rest > 0 && button(`Show ${plural(rest, "more queue")}`, () => { page.memory.isWide = true; page.redraw(); })];
-}
-
-function served({ workers, slots, waiting }) {
-  if (!workers) return h("span", { class: waiting ? "bad-text" : "muted" }, waiting ? shape("warning") : null, "no worker");
-  return `${plural(workers, "worker")}, ${plural(slots, "slot")}`;
-}
-
-function isPaused(queue) {
-  return queue.is_paused ?? queue.paused_for !== null; // a pause without an end has no number
-}
-
-function queueState(queue) {
-  if (!isPaused(queue)) return h("span.muted", {}, "open");
-  const left = queue.paused_for !== null ? `paused, ${duration(queue.paused_for)} left` : "paused";
-  return h("div.two", {}, badge("paused", left), queue.pause_reason && h("span.muted.clip", { title: queue.pause_reason }, queue.pause_reason));
-}
-
-function queueAction(queue, page) {
-  if (!session.may.act) return null;
-  const address = path("queues", queue.name);
-  return isPaused(queue)
-    ? button("Resume", () => act(`${address}/resume`, {}, `Queue ${queue.name} runs again.`, page.refresh), { small: true, "aria-label": `Resume queue ${queue.name}` })
-    : button("Pause…", () => askPause({ title: `Pause queue ${queue.name}?`, address: `${address}/pause`, said: `Queue ${queue.name} is paused.`, done: page.refresh,
-      text: `Workers take no more of its ${plural(queue.waiting, "waiting job", queue.is_capped)}. The ${plural(queue.running, "running job")} continue${queue.running === 1 ? "s" : ""}. New jobs are accepted and wait.` }),
-    { small: true, "aria-label": `Pause queue ${queue.name}` });
-}
-
 function failures(all) {
-  if (!all.length) return empty("No job has failed.", "Failures are grouped here by task, with the newest error.");
-  return h("ul.list", {}, all.map((failure) =>
-    h("li", { "data-key": failure.task }, h("div.list-head", {},
-      h("a.name.clip", { href: link("jobs", { state: "failed", task: failure.task }), title: failure.task }, failure.task),
-      h("span.bad-text.nowrap", {}, `${count(failure.count)} failed`), h("span.muted.push", {}, time(failure.at))),
-    h("a.error-line.clip", { href: failure.job ? link("jobs", {}, failure.job) : link("jobs", { state: "failed", task: failure.task }), title: failure.error }, summary(failure.error)))));
+  if (!all.length)
+    return empty("No job has failed.", "Failures are grouped here by task, with the newest error.");
+  return h(
+    "ul.list",
+    {},
+    all.map((failure) =>
+      h(
+        "li",
+        { "data-key": failure.task },
+        h(
+          "div.list-head",
+          {},
+          h(
+            "a.name.clip",
+            { href: link("jobs", { state: "failed", task: failure.task }), title: failure.task },
+            failure.task,
+          ),
+          h("span.bad-text.nowrap", {}, `${count(failure.count)} failed`),
+          h("span.muted.push", {}, time(failure.at)),
+        ),
+        h(
+          "a.error-line.clip",
+          {
+            href: failure.job
+              ? link("jobs", {}, failure.job)
+              : link("jobs", { state: "failed", task: failure.task }),
+            title: failure.error,
+          },
+          summary(failure.error),
+        ),
+      ),
+    ),
+  );
 }
 
 function ticks(all) {
-  if (!all.length) return empty("No timer is declared.", "Declare one with ", code('@app.timer(every="60s")'), ".");
-  return h("ul.list", {}, all.map((tick) =>
-    h("li", { "data-key": tick.timer }, h("div.list-head", {}, h("a.name.clip", { href: link("timers", {}, tick.timer), title: tick.timer }, tick.timer), h("span.push", {}, time(tick.at))),
-      h("p.muted.clip", { title: tick.rule }, tick.rule))));
+  if (!all.length)
+    return empty(
+      "No timer is declared.",
+      "Declare one with ",
+      code('@app.timer(every="60s")'),
+      ".",
+    );
+  return h(
+    "ul.list",
+    {},
+    all.map((tick) =>
+      h(
+        "li",
+        { "data-key": tick.timer },
+        h(
+          "div.list-head",
+          {},
+          h("a.name.clip", { href: link("timers", {}, tick.timer), title: tick.timer }, tick.timer),
+          h("span.push", {}, time(tick.at)),
+        ),
+        h("p.muted.clip", { title: tick.rule }, tick.rule),
+      ),
+    ),
+  );
 }
 
 function tasks(all) {
   const scale = Math.max(...all.map((task) => task.seconds_max ?? 0));
-  return table("Tasks of the last hour", [["Task", "wide lead"], ["Queue"], ["Succeeded", "number"], ["Retried", "number"], ["Failed", "number"], ["Mean", "number"], ["Longest", "number"], ["", "chart-cell hide-phone"]],
+  return table(
+    "Tasks of the last hour",
+    [
+      ["Task", "wide lead"],
+      ["Queue"],
+      ["Succeeded", "number"],
+      ["Retried", "number"],
+      ["Failed", "number"],
+      ["Mean", "number"],
+      ["Longest", "number"],
+      ["", "chart-cell hide-phone"],
+    ],
     all.map((task) => ({
       key: `${task.task} ${task.queue}`,
-      cells: [h("a.name.clip", { href: link("jobs", { task: task.task }), title: task.task }, task.task), clip(task.queue), count(task.succeeded), count(task.retried),
-        task.failed ? h("a.bad-text", { href: link("jobs", { state: "failed", task: task.task }) }, count(task.failed)) : "0",
-        duration(task.seconds_mean), duration(task.seconds_max), meter(task.seconds_max ?? 0, scale, { kind: "grey" })],
-    })));
+      cells: [
+        h("a.name.clip", { href: link("jobs", { task: task.task }), title: task.task }, task.task),
+        clip(task.queue),
+        count(task.succeeded),
+        count(task.retried),
+        task.failed
+          ? h(
+              "a.bad-text",
+              { href: link("jobs", { state: "failed", task: task.task }) },
+              count(task.failed),
+            )
+          : "0",
+        duration(task.seconds_mean),
+        duration(task.seconds_max),
+        meter(task.seconds_max ?? 0, scale, { kind: "grey" }),
+      ],
+    })),
+  );
 }
