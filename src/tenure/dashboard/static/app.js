@@ -276,7 +276,9 @@ function crumbs(route, title) {
       "ol",
       {},
       session.app && h("li", {}, h("a", { href: "./" }, session.app)),
-      route.item !== null && h("li", {}, h("a", { href: link(route.view) }, label)),
+      route.item !== null &&
+        route.view !== "missing" &&
+        h("li", {}, h("a", { href: link(route.view) }, label)),
       h(
         "li",
         {},

@@ -59,7 +59,7 @@ export function queues(all, page) {
         ["Oldest waits", "chart-cell"],
         ["Waiting", "number"],
         ["Running", "number"],
-        ["Served by"],
+        ["Served by", "nowrap"],
         ["State", "state-col"],
         ["", "action-cell"],
       ],
