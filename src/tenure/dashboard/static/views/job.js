@@ -4,7 +4,7 @@ import { get, path, post, session } from "../api.js";
 import { meter, timeline } from "../charts.js";
 import { confirm, textField } from "../dialogs.js";
 import { h } from "../dom.js";
-import { between, duration, list, plural, summary } from "../format.js";
+import { duration, list, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { go, link } from "../router.js";
 import {
@@ -18,7 +18,6 @@ import {
   jobLink,
   jobState,
   section,
-  since,
   table,
   time,
   why,
@@ -37,7 +36,7 @@ export const job = {
         note: id(data.id, { full: true }),
         actions: actions(data, page),
       }),
-      why(data.why ?? outcome(data), data.state === "failed" ? "error" : data.state),
+      why(data.why, data.state === "failed" ? "error" : data.state),
       progress(data),
       section(
         "Attempts",
@@ -154,34 +153,6 @@ function said({ outcome }, otherwise) {
     OUTCOMES[outcome] ??
     (outcome && outcome !== "done" ? `Nothing was changed: the job is ${outcome}.` : otherwise)
   );
-}
-
-// The server explains jobs that have not finished; how the others ended is in their records.
-function outcome(data) {
-  const { state, attempt, error, reason, where } = data;
-  const took = duration(between(data.started, data.finished));
-  if (state === "failed")
-    return {
-      text: `Failed for good in attempt ${attempt}: ${summary(error) || reason || "unknown reason"}`,
-      next: "Fix the cause, then requeue it.",
-    };
-  if (state === "succeeded")
-    return { text: `Succeeded in attempt ${attempt}, which took ${took}.` };
-  if (state === "cancelled")
-    return {
-      text: attempt
-        ? `Cancelled in attempt ${attempt}${reason ? `: ${reason}` : ""}.`
-        : `Cancelled before it ran${reason ? `: ${reason}` : ""}.`,
-    };
-  return state === "running"
-    ? {
-        text: [
-          `Running${where ? ` on ${where}` : ""} for `,
-          since(data.started),
-          `, attempt ${attempt}.`,
-        ],
-      }
-    : null;
 }
 
 function progress(data) {
