@@ -37,7 +37,7 @@ async def test_jobs_are_cancelled_requeued_and_deleted(
     job = await work.enqueue()
     async with desk_on(app) as desk:
         path = f"api/jobs/{job.id}"
-        assert (await desk.get(path))["may"] == ["contents", "cancel"]
+        assert (await desk.get(path))["may"] == ["contents", "cancel", "delete"]
         answer = await desk.post(f"{path}/cancel", reason="sent twice")
         assert answer == {"outcome": "cancelled"}
         shown = await desk.get(path)

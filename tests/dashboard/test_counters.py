@@ -1,29 +1,18 @@
 """The chart and the table of the last hour, from what workers have counted."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from tenure.core.jobs.run_stats import RunStats
 from tenure.dashboard.counters import rates, tasks
 
 NOON = datetime(2026, 11, 19, 12, 0, tzinfo=UTC)
 NOW = int(NOON.timestamp() * 1e6) + 30_000_000
 
 
-@dataclass
-class Line:
-    """What was counted for one minute."""
-
-    minute: datetime
-    task: str = "send"
-    queue: str = "mail"
-    started: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    retried: int = 0
-    cancelled: int = 0
-    lost: int = 0
-    seconds: float = 0.0
-    longest: float = 0.0
+def line(minute: datetime, task: str = "send", queue: str = "mail", **counts: float) -> RunStats:
+    """Return what was counted for one minute."""
+    names = ("started", "succeeded", "failed", "retried", "cancelled", "lost", "seconds", "longest")
+    return RunStats(minute=minute, task=task, queue=queue, **{**dict.fromkeys(names, 0), **counts})
 
 
 def minutes_ago(minutes: int) -> datetime:
@@ -33,11 +22,11 @@ def minutes_ago(minutes: int) -> datetime:
 def test_a_chart_has_the_last_sixty_minutes() -> None:
     chart = rates(
         [
-            Line(minutes_ago(0), started=3, succeeded=1),
-            Line(minutes_ago(0), task="other", started=4),
-            Line(minutes_ago(59), failed=5, retried=6),
-            Line(minutes_ago(60), started=100),
-            Line(minutes_ago(-1), started=7),  # of a worker whose clock is ahead
+            line(minutes_ago(0), started=3, succeeded=1),
+            line(minutes_ago(0), task="other", started=4),
+            line(minutes_ago(59), failed=5, retried=6),
+            line(minutes_ago(60), started=100),
+            line(minutes_ago(-1), started=7),  # of a worker whose clock is ahead
         ],
         NOW,
     )
@@ -53,12 +42,12 @@ def test_a_chart_has_the_last_sixty_minutes() -> None:
 def test_tasks_have_their_sums_and_run_times() -> None:
     table = tasks(
         [
-            Line(minutes_ago(1), started=2, succeeded=1, failed=1, seconds=3.0, longest=2.0),
-            Line(minutes_ago(0), started=2, retried=1, cancelled=1, seconds=5.0, longest=4.0),
-            Line(minutes_ago(0), queue="slow", started=9),
+            line(minutes_ago(1), started=2, succeeded=1, failed=1, seconds=3.0, longest=2.0),
+            line(minutes_ago(0), started=2, retried=1, cancelled=1, seconds=5.0, longest=4.0),
+            line(minutes_ago(0), queue="slow", started=9),
         ]
     )
-    assert [(line["task"], line["queue"], line["started"]) for line in table] == [
+    assert [(task["task"], task["queue"], task["started"]) for task in table] == [
         ("send", "slow", 9),
         ("send", "mail", 4),
     ]
@@ -68,7 +57,7 @@ def test_tasks_have_their_sums_and_run_times() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    lines = [Line(NOON, task=f"t{number}", started=number) for number in range(150)]
+    lines = [line(NOON, task=f"t{number}", started=number) for number in range(150)]
     table = tasks(lines)
     assert len(table) == 100
     assert table[0]["started"] == 149

@@ -123,7 +123,8 @@ async def test_an_empty_store_has_empty_pages(app: Tenure) -> None:
         overview: dict[str, Any] = await desk.get("api/overview")
         assert overview["attention"] == []
         assert overview["queues"] == []
-        assert overview["rates"] is None
+        assert sum(overview["rates"]["started"]) == 0
+        assert overview["tasks"] == []
         for page in ("jobs", "timers", "locks", "replicas", "events"):
             document = await desk.get(f"api/{page}")
             assert document[page] == []
@@ -165,3 +166,17 @@ async def test_parents_and_children_are_linked(app: Tenure) -> None:
         child = await desk.get(f"api/jobs/{children[0].id}")
         assert (child["parent"]["id"], child["parent"]["task"]) == (parent.id, "work")
         assert child["tags"] == ["x"]
+
+
+async def test_what_workers_have_counted_is_charted(app: Tenure, shop: Shop) -> None:
+    await shop.send.enqueue("ada")
+    await shop.send.enqueue("nobody")
+    async with app.worker(burst=True) as worker:
+        await worker.ended()
+    async with desk_on(app) as desk:
+        overview = await desk.get("api/overview")
+        assert sum(overview["rates"]["started"]) == 2
+        assert sum(overview["rates"]["failed"]) == 1
+        [task] = overview["tasks"]
+        assert (task["task"], task["queue"], task["succeeded"]) == ("send", "mail", 1)
+        assert task["seconds_mean"] >= 0

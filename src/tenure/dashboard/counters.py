@@ -3,46 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from datetime import timedelta
+from typing import Any, Final
 
+from tenure.core.jobs.run_stats import RunStats
 from tenure.core.jobs.view import as_datetime
 
-__all__ = ["RunLine", "rates", "tasks"]
+__all__ = ["rates", "tasks"]
 
 MINUTES: Final = 60
 _TASKS_MAX: Final = 100
 _COUNTED: Final = ("started", "succeeded", "failed", "retried")
 
 
-class RunLine(Protocol):
-    """The attempts of one task on one queue in one minute, over all workers."""
-
-    @property
-    def minute(self) -> datetime: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def started(self) -> int: ...
-    @property
-    def succeeded(self) -> int: ...
-    @property
-    def failed(self) -> int: ...
-    @property
-    def retried(self) -> int: ...
-    @property
-    def cancelled(self) -> int: ...
-    @property
-    def lost(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def longest(self) -> float: ...
-
-
-def rates(lines: Iterable[RunLine], now: int) -> dict[str, Any]:
+def rates(lines: Iterable[RunStats], now: int) -> dict[str, Any]:
     """Return what began and ended in each of the last 60 minutes, the present one last."""
     this_minute = as_datetime(now).replace(second=0, microsecond=0)
     first = this_minute - timedelta(minutes=MINUTES - 1)
@@ -57,9 +31,9 @@ def rates(lines: Iterable[RunLine], now: int) -> dict[str, Any]:
     return {"minutes": minutes, **sums}
 
 
-def tasks(lines: Sequence[RunLine]) -> list[dict[str, Any]]:
+def tasks(lines: Sequence[RunStats]) -> list[dict[str, Any]]:
     """Return the counts and run times of the hour by task and queue, the busiest 100 first."""
-    groups: dict[tuple[str, str], list[RunLine]] = {}
+    groups: dict[tuple[str, str], list[RunStats]] = {}
     for line in lines:
         groups.setdefault((line.task, line.queue), []).append(line)
     documents = [_task(*names, group) for names, group in groups.items()]
@@ -67,7 +41,7 @@ def tasks(lines: Sequence[RunLine]) -> list[dict[str, Any]]:
     return documents[:_TASKS_MAX]
 
 
-def _task(task: str, queue: str, lines: Sequence[RunLine]) -> dict[str, Any]:
+def _task(task: str, queue: str, lines: Sequence[RunStats]) -> dict[str, Any]:
     counts = {name: sum(getattr(line, name) for line in lines) for name in _COUNTED}
     ended = sum(
         line.succeeded + line.failed + line.retried + line.cancelled + line.lost for line in lines

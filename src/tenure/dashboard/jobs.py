@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tenure.core.ids import is_job_id
 from tenure.core.jobs.options import read_options
+from tenure.core.jobs.parents import parent_of, parent_tag
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.run_numbers import numbered_history, runs_of
 from tenure.core.jobs.states import FINISHED, may_delete
@@ -17,7 +18,6 @@ from tenure.core.jobs.view import as_datetime
 from tenure.core.why import why_job
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.documents import Places, instant, lite
-from tenure.dashboard.lineage import children_tag, parent_of
 from tenure.dashboard.masks import argument_names
 from tenure.dashboard.request import Request
 from tenure.dashboard.selection import matches, read_criteria
@@ -119,7 +119,7 @@ async def _look(site: Site, id_: str) -> _Seen:
 async def _family(site: Site, record: JobRecord, places: Places) -> dict[str, Any]:
     """Return the job that has enqueued this one, and the newest jobs that this one has."""
     snapshot, parent = site.snapshot, parent_of(record.tags)
-    page = await snapshot.jobs(tag=children_tag(record.id), limit=_CHILDREN_MAX)
+    page = await snapshot.jobs(tag=parent_tag(record.id), limit=_CHILDREN_MAX)
     family: dict[str, Any] = {
         "parent": None,
         "children": [lite(child, places) for child in page.jobs],

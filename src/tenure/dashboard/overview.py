@@ -40,13 +40,13 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     del request
     snapshot = site.snapshot
     # Together: a store far away would take as long for each.
-    counts, replicas, timers, around, failed, lines = await asyncio.gather(
+    counts, replicas, timers, around, failed, stats = await asyncio.gather(
         snapshot.queues(),
         snapshot.replicas(),
         snapshot.timers(),
         site.surroundings(),
         snapshot.jobs(state="failed", limit=_FAILED),
-        snapshot.run_lines(),
+        snapshot.run_stats(),
     )
     site.recent.compare(replicas)
     ages = snapshot.engine.settings.queue_expected
@@ -63,8 +63,8 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     document = {
         "attention": attention[:_NAMED],
         "queues": queues[:_QUEUES_MAX],
-        "rates": None if lines is None else rates(lines, around.now),
-        "tasks": [] if lines is None else tasks(lines),
+        "rates": rates(stats, around.now),
+        "tasks": tasks(stats),
         "failures": failures,
         "replicas": _capacity(replicas),
         "ticks": _ticks(timers),

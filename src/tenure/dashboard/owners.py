@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tenure.dashboard.lineage import is_of_lineage
+from tenure.core.jobs.parents import own_tags
 from tenure.http.request import owner_tag
 
 __all__ = ["is_of_http", "owner_of", "tags_of", "tags_to_show"]
@@ -30,9 +30,9 @@ def owner_of(tags: Iterable[str]) -> str | None:
     return next((tag for tag in tags if _OWNER.fullmatch(tag)), None)
 
 
-def tags_to_show(tags: Iterable[str]) -> list[str]:
+def tags_to_show(tags: tuple[str, ...]) -> list[str]:
     """Return the tags that the user's code has given a job."""
-    return [tag for tag in tags if not (is_of_http(tag) or is_of_lineage(tag))]
+    return [tag for tag in own_tags(tags) if not is_of_http(tag)]
 
 
 def tags_of(owner: str, routers: Sequence[str]) -> list[str]:

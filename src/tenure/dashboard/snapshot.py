@@ -20,8 +20,8 @@ from tenure.app.engine import Engine, Services
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord, Page, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.jobs.run_stats import RunStats, merge_stats
 from tenure.core.leases import Grade, Lease
-from tenure.dashboard.counters import RunLine
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
 from tenure.timers import Timers, TimerViews
@@ -34,6 +34,7 @@ _SHARED_FOR: Final = 1.0
 _KEPT: Final = 64
 """How many looks are kept: each filter of a list and each job is a look of its own."""
 _PATIENCE: Final = 10.0
+_STATS_KEPT: Final = 5.0
 
 LEASES_MAX: Final = 1000
 TIMERS_MAX: Final = 500
@@ -164,9 +165,15 @@ class Snapshot:
 
         return await self.looks.share("replicas", ask)
 
-    async def run_lines(self) -> Sequence[RunLine] | None:
-        """Return what attempts did in the last hour; None if workers do not count it."""
-        return None
+    async def run_stats(self) -> list[RunStats]:
+        """Return what attempts did in the last hour, by minute, task and queue."""
+
+        async def ask() -> list[RunStats]:
+            bodies = await (await self.services()).store.jobs.stats()
+            return merge_stats(bodies, await self.now())
+
+        # Workers leave their counts about every 15 s.
+        return await self.looks.share("stats", ask, keep=_STATS_KEPT)
 
     async def leases(self, prefix: str = "") -> list[Lease]:
         """Return the holders and waiters of locks whose names start with `prefix`."""
