@@ -10,6 +10,8 @@ import pytest
 from tenure import Tenure, current_job
 from tenure.observe import AttemptLost, HandlerStuck
 from tenure.runtime.attempts.settler import Settler
+from tenure.testing import Faults, FaultyStore
+from tests.contract.worlds import World
 from tests.jobs.replicas import of_kind, reports
 from tests.rig.wait import wait_until_async
 
@@ -280,6 +282,47 @@ async def test_leaving_is_repeated_until_the_store_confirms_it(app, clock, fault
     await clock.advance(1)
     await left
     assert await app.replicas() == []
+
+
+class HeldJoins(Faults):
+    """Holds each join back until it is released. The join then happens, whoever waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.released, self.over = (threading.Event() for _ in range(3))
+
+
+class LateStore(FaultyStore):
+    """A store whose joins are carried out late, as a busy server does."""
+
+    faults: HeldJoins
+
+    async def _pass(self, call, send):
+        if call != "join":
+            return await super()._pass(call, send)
+        return await asyncio.shield(asyncio.ensure_future(self._join(send)))
+
+    async def _join(self, send):
+        self.faults.begun.set()
+        await asyncio.to_thread(self.faults.released.wait)
+        try:
+            return await send()
+        finally:
+            self.faults.over.set()
+
+
+async def test_a_worker_that_stops_while_it_joins_leaves_no_record(real_world: World):
+    joins = HeldJoins()
+    async with Tenure(LateStore(real_world.unopened(), joins)) as app:
+        worker = await app.worker().__aenter__()
+        await wait_until_async(joins.begun.is_set)
+        left = await leaving(worker)
+        # Time to leave before the join, which a worker must not do.
+        await asyncio.wait({left}, timeout=0.2)
+        joins.released.set()
+        await left
+        await wait_until_async(joins.over.is_set)
+        assert await app.replicas() == []
 
 
 async def test_run_worker_opens_the_app_and_ends_with_a_signal():

@@ -49,6 +49,8 @@ _AFTER_A_SURPRISE = 0.3
 _MORE_CANCELS = 0.05
 # A supervisor beats every third of the ttl. After two missed beats there is time for one here.
 _SILENCE = 2 / 3
+# A replica that stops waits so long for a join in flight. The host waits 6 s in all.
+_JOIN_PATIENCE = 2.0
 
 
 class ReplicaListener(Protocol):
@@ -108,6 +110,7 @@ class Replica:
         self._loop = asyncio.get_running_loop()
         self._hosted: HostedTask | None = None
         self._pulse: Pulse | None = None
+        self._join_in_flight: asyncio.Task[object] | None = None
         self.joining: str | None = None
         """The id under which it joins. The store may have it before the answer arrives."""
 
@@ -130,6 +133,7 @@ class Replica:
             while True:
                 await self._join_and_live()
         except asyncio.CancelledError:
+            await self._end_join()
             await self._janitor.leave()
             raise
         finally:
@@ -156,12 +160,26 @@ class Replica:
     async def _join(self, replica: str) -> None:
         async def join() -> None:
             store = await self._host.open_store()
-            await store.jobs.beat([replica], ttl=self._ttl, meta=self._meta)
+            sending = store.jobs.beat([replica], ttl=self._ttl, meta=self._meta)
+            self._join_in_flight = asyncio.ensure_future(sending)
+            await asyncio.shield(self._join_in_flight)
             await self._host.data.confirm(store, self._events)
             await self._janitor.begin([replica])
 
         await self._retrier.until_answered("join", join)
         self._confirm()
+
+    async def _end_join(self) -> None:
+        """Wait for a join in flight: the worker leaves over another connection, and after it.
+
+        A store may carry out a call that was cancelled. A record that appears after the worker has
+        left would count as a living worker for `replica_ttl`.
+        """
+        if (join := self._join_in_flight) is not None:
+            # Without a look at its error, asyncio logs that it was never retrieved.
+            join.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            await asyncio.wait({join}, timeout=_JOIN_PATIENCE)
+            join.cancel()
 
     async def _stay_alive(self, replica: str) -> None:
         """Beat until the store says that the replica is dead. Errors do not end this."""
