@@ -24,6 +24,7 @@ from tenure.metrics.snapshot import bounded_queues
 from tenure.observe import (
     AttemptLost,
     ClockJumped,
+    DataLost,
     Event,
     HoldLost,
     JobCancelled,
@@ -146,6 +147,7 @@ async def test_each_event_is_counted_once_in_the_metric_that_names_it():
         QueueDelayed(queue="mail", age=9.0, expected=3.0),
         StoreCalled(call="claim", seconds=0.125),
         ClockJumped(seconds=-3.0),
+        DataLost(store=CANARY, replica=CANARY, jobs=(CANARY,), holds=(CANARY,)),
         ReplicaExpired(replica=CANARY, by=CANARY),
     )
     page = await scrape(metrics)
@@ -178,6 +180,7 @@ async def test_each_event_is_counted_once_in_the_metric_that_names_it():
     assert page.value("queues_delayed_total", queue="mail") == 1
     assert page.value("store_call_seconds_sum", call="claim") == 0.125
     assert page.value("clock_jumps_total") == 1
+    assert page.value("data_lost_total") == 1
     assert page.value("replicas_expired_total") == 1
     assert CANARY not in page.text
 

@@ -39,6 +39,10 @@ def expressions() -> Iterator[str]:
     """Yield every expression of the rules and of the dashboard."""
     for rule in rules():
         yield rule["expr"]
+    yield from expressions_of_panels()
+
+
+def expressions_of_panels() -> Iterator[str]:
     for panel in panels():
         for target in panel["targets"]:
             yield target["expr"]
@@ -117,6 +121,15 @@ def test_a_rule_rings_when_a_store_refuses_some_calls_and_answers_others():
     assert metrics_in(errors) == {"tenure_store_errors_total"}
     assert metrics_in(calls) == {"tenure_store_call_seconds"}
     assert errors.count("by (call)") == calls.count("by (call)") == 1  # else others hide one call
+
+
+def test_a_rule_pages_when_a_store_has_lost_its_data():
+    """Also if the process that found it was not scraped before: its series begins at 1."""
+    [rule] = [rule for rule in rules() if rule["alert"] == "TenureDataLost"]
+    assert rule["labels"]["severity"] == "page"
+    assert "for" not in rule  # it happens in an instant
+    assert "unless tenure_data_lost_total offset" in rule["expr"]
+    assert any("tenure_data_lost_total" in text for text in expressions_of_panels())
 
 
 def test_the_tests_of_the_rules_are_about_these_rules():

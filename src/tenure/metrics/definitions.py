@@ -77,6 +77,7 @@ TIMERS_RUN_LONG: Final = _counter(
 STORE_CALL: Final = _seconds("store.call", "How long calls of the store took.", _CALL, "call")
 STORE_ERRORS: Final = _counter("store.errors", "Calls of the store failed.", "call")
 STORE_UP: Final = Metric("store.up", "gauge", "Whether the last call of the store was answered.")
+DATA_LOST: Final = _counter("data.lost", "Times that all data of the store was gone.")
 CLOCK_JUMPS: Final = _counter("clock.jumps", "Jumps of the store's clock.")
 QUEUES_DELAYED: Final = _counter(
     "queues.delayed", "Times that a queue became older than expected.", "queue"

@@ -14,6 +14,7 @@ from tenure.metrics.labels import OTHER, Bounded, safe_label, text_before_colon
 from tenure.observe import (
     AttemptLost,
     ClockJumped,
+    DataLost,
     Event,
     HoldLost,
     JobCancelled,
@@ -96,6 +97,7 @@ class Recorder:
             TimerRunsLong: self._timer_runs_long,
             QueueDelayed: self._queue_delayed,
             StoreCalled: self._store_called,
+            DataLost: lambda _: self._write(metric.DATA_LOST, 1, ()),
             ClockJumped: lambda _: self._write(metric.CLOCK_JUMPS, 1, ()),
             ReplicaExpired: lambda _: self._write(metric.REPLICAS_EXPIRED, 1, ()),
         }
