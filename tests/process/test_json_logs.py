@@ -182,3 +182,68 @@ def test_lines_stay_whole_while_the_reader_of_stderr_is_slow(is_blocking: bool):
     texts = [json.loads(line)["message"] for line in read.splitlines()]
     assert sorted(text[:1] for text in texts) == ["a"] * 60 + ["b"] * 60 + ["c"] * 60
     assert {len(text) for text in texts} == {9_000}
+
+
+CPU_APP = """
+import logging
+import os
+import warnings
+
+from tenure import Tenure
+
+logging.basicConfig(format="PLAIN %(message)s", level="ERROR", force=True)
+app = Tenure("sqlite:///shop.db")
+
+@app.task(executor="process", retry=0)
+def draw() -> None:
+    warnings.warn("old", stacklevel=1)
+    logging.getLogger("shop").info("drawing", extra={"customer": 7})
+    logging.getLogger("shop").debug("not asked for")
+"""
+CPU_ENQUEUE = """
+import asyncio, draws
+
+async def main():
+    async with draws.app:
+        await draws.draw.using(headers={"x-request-id": "r-81"}).enqueue()
+
+asyncio.run(main())
+"""
+RUNS = {"supervised": ("--processes", "2"), "in this process": ("--burst",)}
+
+
+def run_drawing(fleet: Fleet, folder: Path, *options: str) -> Child:
+    """Run a worker until it has run the job; with --burst it ends by itself."""
+    (folder / "draws.py").write_text(CPU_APP)
+    environment = {"PYTHONPATH": str(folder)}
+    assert fleet.start("-c", CPU_ENQUEUE, cwd=folder, env=environment).wait() == 0
+    worker = fleet.start("-m", "tenure", "worker", "draws:app", *options, cwd=folder)
+    if "--burst" not in options:
+        wait_until(lambda: "drawing" in worker.stderr or not worker.running, 30)
+        worker.terminate()
+    assert worker.wait(40) == 0, worker.story()
+    return worker
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_a_handler_in_a_child_process_logs_objects_with_the_fields_of_its_job(
+    fleet: Fleet, tmp_path: Path, options: tuple[str, ...]
+):
+    worker = run_drawing(fleet, tmp_path, "--log", "json", *options)
+    lines = documents(worker)
+    [drawing] = [line for line in lines if line["message"] == "drawing"]
+    assert (drawing["logger"], drawing["level"], drawing["customer"]) == ("shop", "INFO", 7)
+    fields = [drawing[name] for name in ("task", "queue", "attempt", "request_id")]
+    assert fields == ["draw", "default", 1, "r-81"]
+    assert (len(drawing["job"]), len(drawing["replica"])) == (36, 32)
+    own = [line for line in lines if line["process"] == drawing["process"]]
+    assert {line["logger"] for line in own} == {"shop", "py.warnings"}
+
+
+def test_a_handler_in_a_child_process_logs_lines_of_text_at_the_level_of_the_worker(
+    fleet: Fleet, tmp_path: Path
+):
+    worker = run_drawing(fleet, tmp_path, "--log", "text", "--log-level", "debug", "--burst")
+    assert re.search(r"^\d{4}-\S+ \S+ INFO +\d+ shop: drawing$", worker.stderr, re.MULTILINE)
+    assert re.search(r" DEBUG +\d+ shop: not asked for$", worker.stderr, re.MULTILINE)
+    assert "PLAIN" not in worker.stderr

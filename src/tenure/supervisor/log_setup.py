@@ -1,4 +1,5 @@
-"""Sets up the logging of `tenure worker`: of the supervisor and of its worker processes alike.
+"""Sets up the logging of `tenure worker`: of the supervisor and of its worker processes alike, and
+of the child processes of those for handlers with `executor="process"`.
 
 Without `--log`, the logging of the app's module is left alone; if it has none, lines of text go to
 stderr. With `--log`, the choice replaces what the module has set up.
@@ -20,6 +21,7 @@ from typing import Literal, TypeAlias
 from tenure.jobs.log_fields import JobFields
 from tenure.observe.formatters import JsonFormatter, TextFormatter
 from tenure.observe.outage_limiter import OutageLimiter
+from tenure.runtime.attempts.processes.preparation import Preparation, prepare_children
 
 try:
     import fcntl
@@ -28,7 +30,15 @@ except ModuleNotFoundError:  # on Windows, where there are no workers
 else:
     _HAS_LOCKS = True
 
-__all__ = ["LogForm", "is_json", "logged_exit", "set_up_logging", "write_traceback"]
+
+__all__ = [
+    "LogForm",
+    "is_json",
+    "logged_exit",
+    "set_up_child_logging",
+    "set_up_logging",
+    "write_traceback",
+]
 
 LogForm: TypeAlias = Literal["json", "text"]
 
@@ -41,6 +51,7 @@ _LOCK_PAUSE = 0.002
 
 def set_up_logging(form: LogForm | None, level: str | None) -> None:
     """Log to stderr in this form; may be called again after the app's module was imported."""
+    prepare_children(Preparation(__name__, set_up_child_logging.__name__, (form, level)))
     root = logging.getLogger()
     if form is not None:
         log.disabled = False  # by a dictConfig of the module, which disables loggers by default
@@ -65,6 +76,15 @@ def set_up_logging(form: LogForm | None, level: str | None) -> None:
         sys.excepthook = _log_uncaught
         threading.excepthook = _log_uncaught_in_thread
         sys.unraisablehook = _log_unraisable
+
+
+def set_up_child_logging(form: LogForm | None, level: str | None, *, is_imported: bool) -> None:
+    """Do the same in a process of a handler, before and after its module is imported.
+
+    Without a form, that module decides first, as that of the app does in the worker.
+    """
+    if form is not None or is_imported:
+        set_up_logging(form, level)
 
 
 def is_json() -> bool:

@@ -127,7 +127,7 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
     context = RunningJob(record, link.note, link.loop, order.limit)
     context.home, context.insert = order.home, partial(link.enqueue, record)
     try:
-        function = function_at(order.module, order.qualname)
+        function = _function(order)
         if function not in signatures:
             signatures[function] = Signature(function, record.task)
         signature = signatures[function]
@@ -147,6 +147,17 @@ def _attempt(order: Run, link: _Link, signatures: dict[Callable[..., Any], Signa
         return _raised(error)
     stored, problem = store_result(signature.encode_result(result), order.limit)
     return Ended(how="returned", result=stored, problem=problem)
+
+
+def _function(order: Run) -> Callable[..., Any]:
+    """Import the handler. Its module may set up logging, which the worker's choice replaces."""
+    prepare = order.preparation if order.module not in sys.modules else None
+    if prepare is not None:
+        prepare.call(is_imported=False)
+    function = function_at(order.module, order.qualname)
+    if prepare is not None:
+        prepare.call(is_imported=True)
+    return function
 
 
 def _call(

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.core.jobs.records import Inserted, JobRecord, NewJob, Note
+from tenure.runtime.attempts.processes.preparation import Preparation
 from tenure.runtime.attempts.reports import ErrorReport
 
 __all__ = [
@@ -47,6 +48,8 @@ class Run(Struct, frozen=True, tag=True):
     """When the attempt was claimed, by the boot clock of this machine."""
     home: tuple[str, str] = ("", "")
     """The store of the worker: its URL and namespace."""
+    preparation: Preparation | None = None
+    """What to call around the import of the module."""
 
 
 class Noted(Struct, frozen=True, tag=True):

@@ -23,6 +23,7 @@ from tenure.errors import ProcessDied
 from tenure.runtime.attempts.processes.child import END_SECONDS, STOP_SIGNALS, Child
 from tenure.runtime.attempts.processes.functions import place_of
 from tenure.runtime.attempts.processes.messages import Ended, Run
+from tenure.runtime.attempts.processes.preparation import preparation
 from tenure.runtime.attempts.reports import (
     RaisedInChild,
     RejectedInChild,
@@ -91,7 +92,7 @@ class Processes:
         """
         claimed = SystemClock().boot()
         module, qualname = place_of(function, record.task)
-        order = Run(module, qualname, record, limit, claimed, context.home)
+        order = Run(module, qualname, record, limit, claimed, context.home, preparation())
         while True:
             child = await self._take()
             try:
