@@ -25,6 +25,7 @@ from tenure.core.health import (
 from tenure.core.leases import Granted, Lease
 from tenure.errors import TenureError
 from tenure.runtime.background import start_soon
+from tenure.runtime.process_info import about_this_process
 from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import Store
 from tenure.stores.lease_only import keeps_jobs
@@ -161,7 +162,11 @@ class _Look:
         lease = Lease(key=TEST_LEASE, holder=holder)
         try:
             answer = await self._store.leases.acquire(
-                TEST_LEASE, holder=holder, limit=_PROBES_MAX, ttl=_LEASE_TTL, meta={}
+                TEST_LEASE,
+                holder=holder,
+                limit=_PROBES_MAX,
+                ttl=_LEASE_TTL,
+                meta=about_this_process(),
             )
         except asyncio.CancelledError:
             await self._store.leases.release([lease])  # it may be granted all the same

@@ -25,6 +25,7 @@ from tenure.core.jobs.records import QueueCounts
 from tenure.core.leases import Granted, Lease
 from tenure.errors import TenureError
 from tenure.metrics.labels import LABEL_MAX, OTHER
+from tenure.runtime.process_info import about_this_process
 
 __all__ = ["LEASE", "StoreSnapshot", "bounded_queues", "snapshot_of"]
 
@@ -88,7 +89,11 @@ class StoreSnapshot:
         store = self._engine.services().store
         # Without a hold that is renewed: whoever has it gets it again.
         answer = await store.leases.acquire(
-            LEASE, holder=self._holder.token(), limit=1, ttl=_LEASE_SECONDS, meta={}
+            LEASE,
+            holder=self._holder.token(),
+            limit=1,
+            ttl=_LEASE_SECONDS,
+            meta=about_this_process(),
         )
         self._lease = answer.lease if isinstance(answer, Granted) else None
         return self._with_empty(await store.jobs.counts()) if self._lease else None
