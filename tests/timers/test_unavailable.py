@@ -161,7 +161,7 @@ async def test_a_record_whose_reply_was_lost_is_not_written_again(
     fleet = Fleet(store, clock, notes(ticks, clock, on_unavailable="run", each=each))
     async with fleet.running(1):
         await clock.advance(11)
-        cut_off(fleet.replicas[0])
+        cut_off(fleet.replicas[0], "commit")
         await clock.advance(22)
         faults = fleet.replicas[0].faults
 
@@ -261,9 +261,8 @@ async def test_an_outage_is_reported_once_however_many_timers_tick(
             fleet.replicas[0].faults.heal()
             await clock.advance(5)
     for kind in (StoreFailing, StoreRestored):
-        calls = Counter(event.call for event in events if isinstance(event, kind))
-        assert calls["commit"] == 2
-        assert {*calls.values()} == {2}, "once for each outage"
+        reported = [event for event in events if isinstance(event, kind)]
+        assert len(reported) == 2, "once for each outage"
 
 
 async def test_another_definition_takes_over_in_an_outage(store: Store, clock: ManualClock):

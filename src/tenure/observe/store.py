@@ -29,20 +29,24 @@ class StoreCalled(Detail, BaseEvent, frozen=True):
 
 
 class StoreFailing(BaseEvent, frozen=True):
-    """A worker cannot reach the store; it keeps trying. Once per outage and kind of call.
+    """A worker cannot reach the store; it keeps trying. Once per outage and app, whatever fails.
 
-    A process that only holds locks has no such calls: it emits `RenewalFailing`.
+    Once more for another kind of call that fails although the store answers some. A process that
+    only holds locks has no such calls: it emits `RenewalFailing`.
     """
 
     call: str
+    """The call that failed first, such as "beat"."""
     error: str
 
 
 class StoreRestored(BaseEvent, frozen=True):
-    """The store answers a worker again: once for each `StoreFailing`, unless the worker stops."""
+    """The store answers all calls again: once for each `StoreFailing`, unless the worker stops."""
 
     call: str
+    """The same as in `StoreFailing`."""
     failures: int
+    """How many calls have failed, of all kinds."""
 
     @property
     def level(self) -> int:

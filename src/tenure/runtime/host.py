@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from tenure.core.health import Heartbeat
 from tenure.runtime.clock_watch import ClockWatch
 from tenure.runtime.data_loss import DataLossDetector
+from tenure.runtime.store_retry import Outages
 from tenure.stores.contract import Store
 
 __all__ = ["Host", "HostedTask", "Pulse"]
@@ -80,6 +81,7 @@ class Host:
         self.store = store.clone()
         self.data = DataLossDetector()
         self.clock_watch = ClockWatch()
+        self.outages = Outages()
         self._virtual = store.clock.virtual
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

@@ -16,7 +16,7 @@ from tenure.runtime.clock_watch import ClockWatch
 from tenure.runtime.replica.audit import CountInterval
 from tenure.runtime.replica.janitor import Janitor
 from tenure.runtime.replica.replica import pause_after
-from tenure.runtime.store_retry import Retrier
+from tenure.runtime.store_retry import Outages, Retrier
 from tenure.runtime.supervised.messages import BeatFailed, RecordRenewed, TakenOver
 from tenure.stores.contract import Store
 from tenure.supervisor.child import Child
@@ -46,11 +46,12 @@ class Heartbeats:
         name: str,
         *,
         second_replicas: Callable[[], Iterable[str]] = tuple,
+        outages: Outages | None = None,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._ttl = settings.replica_ttl
-        self._retrier = Retrier(self._clock, events)
+        self._retrier = Retrier(self._clock, events, outages)
         self._janitor = Janitor(store, settings, events, ClockWatch())
         self._counts = CountInterval()
         self._children = children

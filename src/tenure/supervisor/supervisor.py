@@ -17,7 +17,7 @@ from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
 from tenure.runtime.process_info import signal_name
 from tenure.runtime.replica.recovery import Recovery, recover_replica
-from tenure.runtime.store_retry import Retrier
+from tenure.runtime.store_retry import Outages, Retrier
 from tenure.runtime.supervised.messages import (
     HandOver,
     IsolationJoined,
@@ -80,7 +80,8 @@ class Supervisor:
         self._options = options
         # What it recovers is marked with this. In containers many supervisors have one process id.
         self._id = self._clock.token()
-        self._retrier = Retrier(self._clock, events)
+        outages = Outages()
+        self._retrier = Retrier(self._clock, events, outages)
         self._recovery = Recovery(settings, self._clock, events)
         self._children: set[Child] = set()
         self._numbers: set[int] = set()  # of the metrics files of children
@@ -94,6 +95,7 @@ class Supervisor:
             self._children,
             self._id,
             second_replicas=lambda: self._second_replicas,
+            outages=outages,
         )
         self._limits = Limits(options, grace=spec.grace, ttl=self._ttl)
         self._background: set[asyncio.Task[None]] = set()

@@ -99,7 +99,7 @@ class Replica:
         self._clock = host.store.clock
         self._ttl = settings.replica_ttl
         self._events = events
-        self._retrier = Retrier(self._clock, events)
+        self._retrier = Retrier(self._clock, events, host.outages)
         self._meta = meta
         self._listener = listener
         self._counter = counter

@@ -88,7 +88,7 @@ class Worker:
         self._long_job = settings.long_job
         self._link = link
         self._resumed = resumed
-        self._retrier = Retrier(self._clock, events)
+        self._retrier = Retrier(self._clock, events, host.outages)
         self._state = WorkerState()
         self._counter = RunCounter(self._clock)
         self._replica = Replica(

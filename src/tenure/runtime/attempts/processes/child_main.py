@@ -154,7 +154,7 @@ def _function(order: Run) -> Callable[..., Any]:
     prepare = order.preparation if order.module not in sys.modules else None
     if prepare is not None:
         prepare.call(is_imported=False)
-    function = function_at(order.module, order.qualname)
+    function: Callable[..., Any] = function_at(order.module, order.qualname)
     if prepare is not None:
         prepare.call(is_imported=True)
     return function
