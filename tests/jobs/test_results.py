@@ -128,7 +128,7 @@ async def test_a_result_that_cannot_be_stored_is_explained(
     assert caught.value.value == kept
     [not_stored] = [event for event in events if isinstance(event, ResultNotStored)]
     assert (not_stored.task, not_stored.job) == ("give", job.id)
-    assert "result not stored: task give" in caplog.text
+    assert "of task 'give' has succeeded, but its result was not stored: " in caplog.text
 
 
 async def test_a_result_of_an_older_version_is_explained(app: Tenure, make, clock):

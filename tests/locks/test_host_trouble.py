@@ -65,7 +65,7 @@ async def test_a_subscriber_may_raise_anything(app: Tenure, kind: str, caplog):
         await renewals(app)
         assert other.is_held
     [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert record.getMessage().startswith("an event subscriber failed on hold lost: name a")
+    assert record.getMessage().startswith("an event subscriber failed on lock 'a', fence")
     assert record.exc_info
 
 

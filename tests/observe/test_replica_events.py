@@ -117,12 +117,12 @@ async def test_of_three_survivors_one_reports_each_death(
             await stack.enter_async_context(app.worker(queues=["of its own"]))
         await clock.advance(15)
         await claim_and_die(store, "busy")
-        await store.jobs.beat(["idle"], ttl=10, meta={})
+        await store.jobs.beat(["idle"], ttl=10, meta={"host": "web-1", "pid": "4711"})
         await clock.advance(60)
         deaths = [event for events in seen for event in of_kind(events, ReplicaExpired)]
     assert sorted(deaths, key=lambda death: death.replica) == [
         ReplicaExpired("busy", HERE),
-        ReplicaExpired("idle", HERE),
+        ReplicaExpired("idle", HERE, "web-1:4711"),
     ]
 
 
@@ -131,13 +131,13 @@ async def test_of_two_recoveries_at_a_time_one_reports_a_death_on_each_store(rea
     seen = [watched(app) for app in apps]
     store = await real_world.store()
     async with apps[0], apps[1]:
-        await store.jobs.beat(["dead"], ttl=0.05, meta={})
+        await store.jobs.beat(["dead"], ttl=0.05, meta={"host": "web-1", "pid": "4711"})
         await store.jobs.beat(["alive"], ttl=60, meta={})
         await wait_until_async(lambda: _has_expired(store, "dead"))
         await asyncio.gather(*(app.recover() for app in apps for _ in range(2)))
         await apps[0].recover()
     deaths = [event for events in seen for event in of_kind(events, ReplicaExpired)]
-    assert deaths == [ReplicaExpired("dead", HERE)]
+    assert deaths == [ReplicaExpired("dead", HERE, "web-1:4711")]
 
 
 async def test_a_process_that_ends_is_dead_unless_it_has_left(store: Store, clock: ManualClock):

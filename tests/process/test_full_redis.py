@@ -54,7 +54,7 @@ async def test_a_full_server_keeps_its_locks_and_its_backlog_is_worked_off(
     await shop.until(is_recovered, "the dead worker is forgotten")
     assert not [event for event in holder.events if event["kind"] == "lost"]
     for worker in workers:
-        assert "store failing" not in worker.stderr, worker.story()
+        assert "the store has failed" not in worker.stderr, worker.story()
 
     operator.config_set("maxmemory", "48mb")
     later = await shop.tasks.carry.enqueue(BALLAST)

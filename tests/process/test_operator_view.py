@@ -52,7 +52,9 @@ async def test_an_outage_shows_in_the_log_and_by_every_command(
     worker = supervised(shop, "--health", health)
     await ready(health)
     await asyncio.to_thread(server.kill)
-    await logged(shop, worker, r"WARNING .* store failing: call \w+, error the store .* cannot be")
+    await logged(
+        shop, worker, r"WARNING .* the store has failed the call \w+: the store .* cannot be"
+    )
     await ready(health, is_ready=False)
     code, shown = await run_command(shop, "ping", "--health", health, "--ready")
     assert (code, "is not ready" in shown) == (1, True), shown
@@ -62,9 +64,9 @@ async def test_an_outage_shows_in_the_log_and_by_every_command(
     assert re.search(r"error +connection .* Check that the server runs", shown)
 
     await asyncio.to_thread(server.start)
-    await logged(shop, worker, r"INFO .* store restored: call \w+, failures \d+")
+    await logged(shop, worker, r"INFO .* the store answers again, after \d+ failed")
     await ready(health)
     lines = worker.stderr.splitlines()
     # Once for each of the supervisor and its worker process, and perhaps for the time in which the
     # server started, and answered only some of their calls.
-    assert sum("store failing: " in line for line in lines) <= 4
+    assert sum("the store has failed" in line for line in lines) <= 4

@@ -39,13 +39,13 @@ async def test_a_worker_joins_when_its_store_appears(
     assert not status["ready"]
     assert status["waiting_for_store"]
     assert status["children"] == []
-    assert "store failing: call open, error the store" in worker.stderr
+    assert "the store has failed the call open: the store" in worker.stderr
     await asyncio.to_thread(server.start)
     await wait_until_async(lambda: _status(health).get("ready"), SIZE.patience)
     job = await shop.tasks.count.enqueue(1)
     await shop.finished(job)
     assert job.state == "succeeded"
-    assert "store restored: call open, failures" in worker.stderr
+    assert "the store answers again, after" in worker.stderr
     worker.terminate()
     assert await asyncio.to_thread(worker.wait, SIZE.patience) == 0
 

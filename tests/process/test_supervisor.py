@@ -95,7 +95,8 @@ async def test_jobs_of_a_killed_child_run_elsewhere_at_once(shops: list[Workshop
                 assert (job.attempt, job.losses) == expected
             await workers_of(shop, 2, without=[victim])
             assert f"worker process {victim} was killed by SIGKILL" in supervisor.stderr
-            assert supervisor.stderr.count("replica expired: ") == len(took), "once each"
+            assert supervisor.stderr.count("was found dead by") == len(took), "once each"
+            assert f":{victim}) was found dead by" in supervisor.stderr
             lines = [line for line in supervisor.stderr.splitlines() if "to run again" in line]
             assert all(job.id in "".join(lines) for job in lost)
         assert min(took) <= 1.5, f"{shop.site.family}: {took}"
@@ -227,7 +228,7 @@ async def test_a_child_that_is_paused_is_no_longer_kept_alive(shops: list[Worksh
         finally:
             os.kill(child, signal.SIGCONT)
         await shop.written("stopped", job, pid=child)
-        await shop.until(lambda: "replica lost: replica" in supervisor.stderr, "it is told")
+        await shop.until(lambda: "was taken for dead" in supervisor.stderr, "it is told")
         gate.touch()
         await shop.finished(job)
         assert (job.state, job.attempt, job.losses) == ("succeeded", 2, 1)

@@ -4,8 +4,28 @@ import logging
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import pytest
+
 from tenure import observe
-from tenure.observe import Event, JobFailed, JobsRecovered, LoopBlocked, TicksMissed
+from tenure.observe import (
+    AttemptLost,
+    ClockJumped,
+    Event,
+    HandlerStuck,
+    HoldLost,
+    JobFailed,
+    JobsRecovered,
+    LimitsDiffer,
+    LoopBlocked,
+    RenewalFailing,
+    RenewalRestored,
+    ReplicaExpired,
+    ReplicaLost,
+    ResultNotStored,
+    StoreFailing,
+    StoreRestored,
+    TicksMissed,
+)
 from tenure.observe.base import BaseEvent
 
 
@@ -40,6 +60,54 @@ def test_missed_ticks_are_counted_up_to_a_bound_and_the_line_says_so():
     assert str(TicksMissed("sweep", 1000, "late")) == (
         "ticks missed: timer sweep, ticks 1000 or more, reason late"
     )
+
+
+SAID = {
+    HoldLost("invoice:42", 7, "it could not be renewed in time"): (
+        "lock 'invoice:42', fence 7, was lost: it could not be renewed in time. Another process"
+    ),
+    RenewalFailing(2, "PostgreSQL did not answer within 5 s."): (
+        "cannot renew 2 locks: PostgreSQL did not answer within 5 s. Nothing is lost so far"
+    ),
+    RenewalRestored(1): "locks are renewed again, after 1 failed try",
+    LimitsDiffer("api", 5, 3): "semaphore 'api' is used with the limits 5 and 3: the smallest",
+    StoreFailing("beat", "no route"): (
+        "the store has failed the call beat: no route. No job is lost: running handlers go on"
+    ),
+    StoreRestored("beat", 12): (
+        "the store answers again, after 12 failed calls; the first was beat"
+    ),
+    ReplicaExpired("fdf0" * 8, "web-2:1", "web-1:4711"): (
+        "worker fdf0fdf0 (host and process web-1:4711) was found dead by web-2:1: its process"
+    ),
+    ReplicaLost("fdf0" * 8, ("0192",)): (
+        "worker fdf0fdf0 was taken for dead: its heartbeats did not arrive in time, or the store "
+        "has lost its record. Its jobs were stopped here and run elsewhere (0192). It joins again"
+    ),
+    AttemptLost("0192", 3, "succeeded"): (
+        "job 0192, fence 3, has succeeded, and that was not stored: another worker had taken it"
+    ),
+    ResultNotStored("pack", "0192", "it is too large"): (
+        "job 0192 of task 'pack' has succeeded, but its result was not stored: it is too large."
+    ),
+    HandlerStuck("pack", "0192", "timed out"): (
+        "job 0192 of task 'pack' does not stop (timed out), and may keep its thread. Let"
+    ),
+    ClockJumped(-3.0): "the store's clock jumped back by 3 s. Locks and running jobs are safe",
+}
+
+
+@pytest.mark.parametrize("event", SAID, ids=lambda event: type(event).__name__)
+def test_a_line_says_what_happened_and_what_to_do(event: BaseEvent):
+    line = str(event)
+    assert line.startswith(SAID[event])
+    assert "\n" not in line
+    assert event.level == logging.INFO or line.endswith(".")
+
+
+def test_an_error_of_a_user_forges_no_line():
+    line = str(StoreFailing("beat", "no route\n2026-11-15 ERROR forged"))
+    assert "\n" not in line
 
 
 def leaves(kind: type) -> list[type]:

@@ -189,7 +189,7 @@ class Reader(ast.NodeVisitor):
     "quote",
     [
         Quote("", "the store is on holiday"),
-        Quote("ERROR", "store failing: call ..., error ..."),
+        Quote("ERROR", "the store has failed the call ...: ..."),
         Quote("INFO", "worker process ... was killed by ..."),
         Quote("error", "none is alive, and there are jobs that have not"),
     ],

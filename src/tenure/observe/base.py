@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from tenure.core.safe_text import indented, safe
 
-__all__ = ["BaseEvent", "Detail", "first_of"]
+__all__ = ["BaseEvent", "Detail", "first_of", "sentence"]
 
 # Texts of several lines, printed below the event. All other values stay in its line.
 _LONG = ("trace", "stack")
@@ -69,3 +69,9 @@ def first_of(names: tuple[str, ...]) -> str:
     shown = ", ".join(safe(name) for name in names[:_NAMED])
     more = len(names) - _NAMED
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def sentence(text: str) -> str:
+    """Return the text of an error, safe to show, with a full stop."""
+    shown = safe(text)
+    return shown if shown.endswith((".", "!", "?")) else f"{shown}."

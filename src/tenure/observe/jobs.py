@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from tenure.core.durations import duration
 from tenure.core.safe_text import safe
-from tenure.observe.base import BaseEvent, Detail, first_of
+from tenure.observe.base import BaseEvent, Detail, first_of, sentence
 
 __all__ = [
     "AttemptLost",
@@ -188,6 +188,16 @@ class AttemptLost(BaseEvent, frozen=True):
     reason: str = ""
     """"unreadable": it was not taken over, but its record was damaged and set aside."""
 
+    @property
+    def line(self) -> str:
+        why = "another worker had taken it over, and runs it again"
+        if self.reason == "unreadable":
+            why = "its record is damaged, and was set aside"
+        return (
+            f"job {safe(self.job)}, fence {self.fence}, has {safe(self.outcome)}, and that was not "
+            f"stored: {why}. What its handler did outside of the store may be done twice."
+        )
+
 
 class ResultNotStored(BaseEvent, frozen=True):
     """A job has succeeded, but its result could not be stored for callers."""
@@ -195,6 +205,13 @@ class ResultNotStored(BaseEvent, frozen=True):
     task: str
     job: str
     problem: str
+
+    @property
+    def line(self) -> str:
+        return (
+            f"job {safe(self.job)} of task {safe(self.task)!r} has succeeded, but its result was "
+            f"not stored: {sentence(self.problem)} result() raises ResultUnavailable."
+        )
 
 
 class TaskUnknown(BaseEvent, frozen=True):
@@ -248,6 +265,15 @@ class HandlerStuck(BaseEvent, frozen=True):
     """Empty in a run of a timer without the store."""
     reason: str
     """Why it must stop: "timed out" or "shutting down"."""
+
+    @property
+    def line(self) -> str:
+        job = f"job {safe(self.job)}" if self.job else "a run without the store"
+        return (
+            f"{job} of task {safe(self.task)!r} does not stop ({safe(self.reason)}), and may keep "
+            "its thread. Let the handler look at current_job().stop_reason, or use "
+            "executor='process', which can be killed."
+        )
 
 
 class SlotsKept(BaseEvent, frozen=True):

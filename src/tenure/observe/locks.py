@@ -6,7 +6,7 @@ import logging
 
 from tenure.core.durations import duration
 from tenure.core.safe_text import safe
-from tenure.observe.base import BaseEvent, Detail
+from tenure.observe.base import BaseEvent, Detail, sentence
 
 __all__ = [
     "HoldLost",
@@ -134,6 +134,14 @@ class HoldLost(BaseEvent, frozen=True):
     reason: str
 
     @property
+    def line(self) -> str:
+        return (
+            f"lock {safe(self.name)!r}, fence {self.fence}, was lost: {sentence(self.reason)} "
+            "Another process may hold it now. Unless on_lost says otherwise, its block is "
+            "cancelled; late writes must be refused by their fence."
+        )
+
+    @property
     def fields(self) -> dict[str, object]:
         return {"lock": self.name, "fence": self.fence}
 
@@ -144,6 +152,14 @@ class LimitsDiffer(BaseEvent, frozen=True):
     name: str
     limit: int
     other: int
+
+    @property
+    def line(self) -> str:
+        return (
+            f"semaphore {safe(self.name)!r} is used with the limits {self.limit} and {self.other}: "
+            "the smallest one applies. A deploy that changes the limit needs nothing; else correct "
+            "one of them."
+        )
 
     @property
     def fields(self) -> dict[str, object]:
@@ -169,6 +185,14 @@ class RenewalFailing(BaseEvent, frozen=True):
     leases: int
     error: str
 
+    @property
+    def line(self) -> str:
+        locks = "1 lock" if self.leases == 1 else f"{self.leases} locks"
+        return (
+            f"cannot renew {locks}: {sentence(self.error)} Nothing is lost so far: each is held "
+            "until its ttl is over, and renewals are tried again until then."
+        )
+
 
 class RenewalRestored(BaseEvent, frozen=True):
     """Renewals work again after an outage."""
@@ -176,5 +200,13 @@ class RenewalRestored(BaseEvent, frozen=True):
     failures: int
 
     @property
+    def line(self) -> str:
+        return f"locks are renewed again, after {_tries(self.failures)}"
+
+    @property
     def level(self) -> int:
         return logging.INFO
+
+
+def _tries(failures: int) -> str:
+    return "1 failed try" if failures == 1 else f"{failures} failed tries"

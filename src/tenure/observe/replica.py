@@ -43,6 +43,17 @@ class ReplicaExpired(BaseEvent, frozen=True):
     replica: str
     by: str
     """The host and process that found it, such as "web-1:4711"."""
+    process: str = ""
+    """The host and process of the dead worker; empty if its record did not say."""
+
+    @property
+    def line(self) -> str:
+        of = f" (host and process {safe(self.process)})" if self.process else ""
+        return (
+            f"worker {safe(self.replica[:8])}{of} was found dead by {safe(self.by)}: its process "
+            "has ended, or sent no heartbeat in time. No job is lost: what it ran is recovered. "
+            "See the last lines of its log."
+        )
 
     @property
     def level(self) -> int:
@@ -58,6 +69,15 @@ class ClockJumped(BaseEvent, frozen=True):
 
     seconds: float
     """How far it jumped ahead; negative: back. Precise to the duration of a call."""
+
+    @property
+    def line(self) -> str:
+        way = "ahead" if self.seconds > 0 else "back"
+        return (
+            f"the store's clock jumped {way} by {abs(self.seconds):g} s. Locks and running jobs "
+            "are safe; delayed jobs and timers may start early or late. Let its server follow a "
+            "time server."
+        )
 
 
 class QueueDelayed(BaseEvent, frozen=True):
@@ -84,6 +104,17 @@ class ReplicaLost(BaseEvent, frozen=True):
 
     replica: str
     jobs: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        jobs = "It ran no job."
+        if self.jobs:
+            jobs = f"Its jobs were stopped here and run elsewhere ({first_of(self.jobs)})."
+        return (
+            f"worker {safe(self.replica[:8])} was taken for dead: its heartbeats did not arrive in "
+            f"time, or the store has lost its record. {jobs} It joins again by itself. Look for a "
+            "paused process, a blocked interpreter or a slow store."
+        )
 
 
 class LoopBlocked(BaseEvent, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tenure.core.safe_text import safe
-from tenure.observe.base import BaseEvent, Detail, first_of
+from tenure.observe.base import BaseEvent, Detail, first_of, sentence
 
 __all__ = [
     "DataLost",
@@ -39,6 +39,14 @@ class StoreFailing(BaseEvent, frozen=True):
     """The call that failed first, such as "beat"."""
     error: str
 
+    @property
+    def line(self) -> str:
+        return (
+            f"the store has failed the call {safe(self.call)}: {sentence(self.error)} No job is "
+            "lost: running handlers go on, and this process tries again until the store answers. "
+            "Restarting it does not help."
+        )
+
 
 class StoreRestored(BaseEvent, frozen=True):
     """The store answers all calls again: once for each `StoreFailing`, unless the worker stops."""
@@ -47,6 +55,11 @@ class StoreRestored(BaseEvent, frozen=True):
     """The same as in `StoreFailing`."""
     failures: int
     """How many calls have failed, of all kinds."""
+
+    @property
+    def line(self) -> str:
+        calls = "1 failed call" if self.failures == 1 else f"{self.failures} failed calls"
+        return f"the store answers again, after {calls}; the first was {safe(self.call)}"
 
     @property
     def level(self) -> int:

@@ -18,10 +18,10 @@ def about_this_process() -> Meta:
     return {"host": storable(socket.gethostname(), 200), "pid": str(os.getpid())}
 
 
-def process_name() -> str:
-    """Return host and process id in one text, such as "web-1:4711"."""
+def process_name(pid: int | None = None) -> str:
+    """Return host and process id in one text, such as "web-1:4711"; by default of this process."""
     about = about_this_process()
-    return f"{about['host']}:{about['pid']}"
+    return f"{about['host']}:{pid or about['pid']}"
 
 
 def memory_of(pid: int) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from tenure.app import Tenure, engine_of
 from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.errors import ConfigError, TenureError
-from tenure.runtime.process_info import signal_name
+from tenure.runtime.process_info import process_name, signal_name
 from tenure.runtime.replica.recovery import Recovery, recover_replica
 from tenure.runtime.store_retry import Outages, Retrier
 from tenure.runtime.supervised.messages import (
@@ -222,7 +222,7 @@ class Supervisor:
         try:
             if child.replica is not None:
                 await self._recover_jobs_of(
-                    child.replica, child.board.started(), pause, is_worker=True
+                    child.replica, child.board.started(), pause, pid=child.pid
                 )
             if child.second_replica is not None:
                 await self._recover_jobs_of(child.second_replica, [])
@@ -318,10 +318,15 @@ class Supervisor:
             self.stop()
 
     async def _recover_jobs_of(
-        self, replica: str, started: list[str], pause: float = 0.0, *, is_worker: bool = False
+        self, replica: str, started: list[str], pause: float = 0.0, *, pid: int | None = None
     ) -> None:
-        """Recover the jobs of a replica. `is_worker`: report its death, if it has not left."""
-        delays = self._recovery.delays
+        """Recover the jobs of a replica. With the `pid` of its worker, report its death, if it has
+        not left.
+        """
+        delays, on_dead = self._recovery.delays, None
+        if pid is not None:
+            processes = {replica: process_name(pid)}
+            on_dead = partial(self._recovery.report_dead, processes=processes)
         recover = partial(
             recover_replica,
             self._store,
@@ -330,7 +335,7 @@ class Supervisor:
             by=self._id,
             delays=delays,
             pause=pause,
-            on_dead=self._recovery.report_dead if is_worker else None,
+            on_dead=on_dead,
             on_taken=self._recovery.report,
         )
         try:

@@ -9,7 +9,9 @@ them, so no event is lost.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -23,7 +25,7 @@ from tenure.core.jobs.replicas import Orphans, Recovered
 from tenure.core.recovery_policy import UNWIND_SECONDS
 from tenure.core.settings import Settings, WorkSettings
 from tenure.core.store_policy import retry_after_error
-from tenure.errors import StoreUnavailable
+from tenure.errors import StoreUnavailable, TenureError
 from tenure.observe.events import Events
 from tenure.observe.jobs import JobsRecovered
 from tenure.observe.replica import ReplicaExpired
@@ -174,9 +176,11 @@ class Recovery:
         def end(job: JobRecord, at: int) -> Settlement:
             return loss_policy.lost(job, by=by, at=at, delays=self.delays)
 
+        # Asked for before: the look at orphans removes the records of dead workers.
+        on_dead = partial(self.report_dead, processes=await _processes(store))
         everything: list[Recovered] = []
         async for slice_ in _slices(
-            store, by=by, end=end, grace=grace, as_of=as_of, on_dead=self.report_dead
+            store, by=by, end=end, grace=grace, as_of=as_of, on_dead=on_dead
         ):
             self.report(slice_)
             everything += [taken.became for taken in slice_]
@@ -184,10 +188,16 @@ class Recovery:
                 break
         return everything
 
-    def report_dead(self, replicas: Collection[str]) -> None:
-        """Emit one event for each worker that was found dead, whether it had jobs or not."""
+    def report_dead(
+        self, replicas: Collection[str], *, processes: Mapping[str, str] | None = None
+    ) -> None:
+        """Emit one event for each worker that was found dead, whether it had jobs or not.
+
+        `processes`: the host and process of each, as far as they are known.
+        """
         for replica in replicas:
-            self._events.emit(ReplicaExpired(replica, process_name()))
+            process = (processes or {}).get(replica, "")
+            self._events.emit(ReplicaExpired(replica, process_name(), process))
 
     def report(self, taken: Collection[TakenJob]) -> None:
         """Emit one event for a slice, and one for each job that has failed or was cancelled."""
@@ -206,6 +216,17 @@ class Recovery:
         )
         ended = [orphan for orphan in taken if orphan.became.state != "waiting"]
         _report_ends(self._events, ended)
+
+
+async def _processes(store: Store) -> dict[str, str]:
+    """Return the host and process of each worker, such as "web-1:4711", by its replica."""
+    processes = {}
+    with suppress(TenureError):  # it only names the dead ones in the log
+        for replica in await store.jobs.replicas():
+            host, pid = replica.meta.get("host"), replica.meta.get("pid")
+            if host and pid:
+                processes[replica.id] = f"{host}:{pid}"
+    return processes
 
 
 def _report_ends(events: Events, taken: Collection[TakenJob], reason: str = "") -> None:
