@@ -62,7 +62,7 @@ def test_missed_ticks_are_counted_up_to_a_bound_and_the_line_says_so():
     )
 
 
-SAID = {
+LINES = {
     HoldLost("invoice:42", 7, "it could not be renewed in time"): (
         "lock 'invoice:42', fence 7, was lost: it could not be renewed in time. Another process"
     ),
@@ -97,10 +97,10 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("event", SAID, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("event", LINES, ids=lambda event: type(event).__name__)
 def test_a_line_says_what_happened_and_what_to_do(event: BaseEvent):
     line = str(event)
-    assert line.startswith(SAID[event])
+    assert line.startswith(LINES[event])
     assert "\n" not in line
     assert event.level == logging.INFO or line.endswith(".")
 

@@ -323,7 +323,8 @@ class Supervisor:
         """Recover the jobs of a replica. With the `pid` of its worker, report its death, if it has
         not left.
         """
-        delays, on_dead = self._recovery.delays, None
+        delays = self._recovery.delays
+        on_dead = None
         if pid is not None:
             processes = {replica: process_name(pid)}
             on_dead = partial(self._recovery.report_dead, processes=processes)
