@@ -122,7 +122,7 @@ def shown(kind: type) -> set[str]:
 
 
 def test_completion_shows_only_public_attributes():
-    view = {"id", "task", "queue", "tags", "attempt", "failures", "losses", "headers"}
+    view = {"id", "task", "queue", "tags", "headers", "parent", "attempt", "failures", "losses"}
     own = {"fence", "deadline", "cancelled", "stop_reason", "check", "progress", "checkpoint"}
     assert shown(JobContext) == view | own | {"save", "transaction"}
     assert shown(Task) == {"name", "options", "using", "within", "request", "enqueue"}

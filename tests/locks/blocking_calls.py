@@ -215,6 +215,7 @@ WAITS: dict[str, Callable[[Bench], Waiting]] = {
     "Tenure.jobs": unanswered(lambda bench: bench.app.jobs),
     "Tenure.queues": unanswered(lambda bench: bench.app.queues),
     "Tenure.why_queue": unanswered(lambda bench: lambda: bench.app.why_queue("default")),
+    "Tenure.run_stats": unanswered(lambda bench: bench.app.run_stats),
     "Tenure.replicas": unanswered(lambda bench: bench.app.replicas),
     "Tenure.pause_queue": unanswered(lambda bench: lambda: bench.app.pause_queue("default")),
     "Tenure.resume_queue": unanswered(lambda bench: lambda: bench.app.resume_queue("default")),

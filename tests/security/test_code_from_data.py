@@ -34,6 +34,7 @@ BY_NAME = {
     "app/workers.py": "Tenure(imports=...)",
     "http/client/transport.py": "httpx2, or httpx",
     "runtime/attempts/processes/functions.py": "the module of a function declared as a task",
+    "runtime/attempts/processes/preparation.py": "the set-up of logging that the worker chose",
     "stores/connect.py": "the list of stores",
     "supervisor/app_finder.py": "module:app of the command line, and Tenure(imports=...)",
 }
