@@ -253,4 +253,4 @@ def culprits(ground: Ground, chosen: list[Mutation], problems: list[str]) -> lis
     for part in (chosen[:half], chosen[half:]):
         if harm := play(ground, part).problems:
             harmful += culprits(ground, part, harm)
-    return harmful or [f"{chosen!r} only together: {problems}"[:2000]]
+    return harmful or [f"{problems} only together: {chosen!r}"[:2000]]

@@ -10,6 +10,7 @@ import pytest
 
 from tenure import Tenure
 from tenure.core.clock import SystemClock
+from tenure.core.jobs.records import Unique
 from tenure.core.jobs.replicas import Recovered
 from tenure.core.leases import Granted
 from tenure.errors import StoreError
@@ -19,7 +20,7 @@ from tenure.stores.sqlite.doctor import _mebibytes
 from tenure.stores.sqlite.lists import _next
 from tests.contract.calls import ask, take
 from tests.contract.commit_calls import create, plan_run, send
-from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start
+from tests.contract.job_calls import AT_ONCE, claim_ids, id_of, insert, join, new, start, states
 from tests.rig.endings import leave, recover
 
 JUNK = ["'junk'", "x'00ff'", "1.5", "-1", "9223372036854775807", "CAST(x'ff' AS TEXT)"]
@@ -207,3 +208,24 @@ async def test_every_queue_whose_name_is_not_text_is_reported(store: SqliteStore
     spoil("UPDATE tenure_live SET queue = CAST(queue AS BLOB) WHERE queue IN ('q1', 'q3')")
     await store.jobs.counts()
     assert sorted(report.name for report in store.damage) == ["b'q1'", "b'q3'"]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+async def test_a_damaged_count_of_wake_ups_refuses_no_call(
+    store: SqliteStore, spoil: Spoil, junk: str
+):
+    await insert(store, new(1))
+    spoil(f"UPDATE tenure_wake SET rung = {junk}")
+    await insert(store, new(2))
+    assert await states(store, 1, 2) == ["waiting", "waiting"]
+
+
+@pytest.mark.parametrize("column", ["queue", "unique_key", "digest"])
+async def test_a_finished_job_whose_text_is_damaged_is_requeued_past(
+    store: SqliteStore, spoil: Spoil, column: str
+):
+    unique = {"unique": Unique(key="k", digest="d")}
+    await insert(store, new(1, **unique), new(2))
+    await store.jobs.cancel([id_of(1), id_of(2)])
+    spoil(f"UPDATE tenure_job SET {column} = CAST(x'ff' AS TEXT) WHERE id = ?", id_of(1))
+    assert await store.jobs.requeue([id_of(1), id_of(2)]) == [None, "requeued"]

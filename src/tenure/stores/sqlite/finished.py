@@ -123,7 +123,8 @@ def requeue(tx: Transaction, ids: Sequence[str]) -> list[Requeued | None]:
             answers.append("unfinished" if id_ in unfinished else None)
             continue
         _, number, queue, timeout, *kept, schedule, key, digest, keep, with_job, sound = ended[id_]
-        if not sound:
+        # Text that is not UTF-8 is bytes here, and no table takes it for text.
+        if not sound or any(isinstance(text, bytes) for text in (queue, key, digest)):
             tx.damage.report("job", id_, UNREADABLE, "tenure_done")
             answers.append(None)
             continue
