@@ -10,6 +10,7 @@ import pytest
 
 from tenure.cli import target
 from tenure.stores.postgres import doctor, snapshots
+from tenure.stores.postgres.rights import grants
 from tenure.stores.postgres.server import Server
 from tests.cli.conftest import Run
 from tests.cli.examination import Expected, ShiftedClock, check, examined
@@ -76,10 +77,18 @@ def test_a_role_without_rights_on_the_tables(
     ask(database, f'GRANT USAGE ON SCHEMA tenure TO "{namespace}"')
     check(cli, plain_role, expected)
     _, findings = examined(cli, "--url", plain_role)
-    grants = [part for part in findings["rights"].advice.split(";") if part.strip()]
-    ask(database, *grants)
+    ask(database, *filter(str.strip, findings["rights"].advice.split(";")))
     code, findings = examined(cli, "--url", plain_role)
     assert (code, findings["rights"].level) == (0, "ok")
+
+
+def test_tables_of_the_user_in_the_same_schema(
+    cli: Run, database: str, plain_role: str, namespace: str
+):
+    cli("--url", database, "migrate")
+    ask(database, *grants(namespace), "CREATE TABLE tenure.books ()")
+    _, findings = examined(cli, "--url", plain_role)
+    assert findings["rights"].level == "ok"
 
 
 def test_a_format_from_the_future_on_postgres(cli: Run, database: str):
