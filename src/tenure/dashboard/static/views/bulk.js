@@ -23,7 +23,7 @@ const ACTIONS = {
     text: "Waiting jobs never run. Running jobs are asked to stop; they end as cancelled when their handlers stop.",
   },
   delete: {
-    states: ["succeeded", "failed", "cancelled"],
+    states: ["waiting", "succeeded", "failed", "cancelled"],
     label: "Delete",
     past: "Deleted",
     kind: "danger",
