@@ -47,6 +47,9 @@ async def post(desk: Desk, headers: Mapping[str, str], **request: Any) -> httpx2
         (403, {"origin": "http://ops.test.evil.test"}),
         (403, {"origin": "http://ops.test:81"}),
         (403, {"origin": "null"}),
+        (403, {"origin": "null", "host": ""}),
+        (403, {"origin": "http://["}),
+        (403, {"origin": "http://ops.test", "host": "["}),
         (403, {}),
         (403, {"sec-fetch-site": "same-origin", "x-tenure-token": ""}),
         (403, {"sec-fetch-site": "same-origin", "x-tenure-token": "é"}),
@@ -227,7 +230,9 @@ async def test_basic_auth_takes_one_name_and_one_password(still: Tenure) -> None
 
 async def test_only_its_own_names_are_answered(still: Tenure) -> None:
     async with desk_on(still, None, hosts=["localhost", "::1"]) as desk:
-        assert (await desk.client.get("api/session")).status_code == 421
+        for host in ("ops.test", "[", "localhost.evil.test", "evil.test@ops.test", ""):
+            reply = await desk.client.get("api/session", headers={"host": host})
+            assert reply.status_code == 421, host
         for host in ("localhost:8080", "LOCALHOST", "[::1]:1"):
             reply = await desk.client.get("api/session", headers={"host": host})
             assert reply.status_code == 200, host

@@ -43,7 +43,10 @@ def check_host(headers: Mapping[str, str], hosts: Sequence[str] | None) -> None:
     """
     if hosts is None:
         return
-    host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    try:
+        host = urlsplit(f"//{headers.get('host', '')}").hostname
+    except ValueError:
+        host = None
     if host not in hosts:
         detail = f"This dashboard answers to {', '.join(hosts)} only. Open it under that name."
         raise Refusal(421, detail)
@@ -66,7 +69,9 @@ def check_origin(headers: Mapping[str, str], *, acts: bool) -> None:
         if acts:
             raise Refusal(403, "This request does not say from which page it comes.")
         return
-    if urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    # Without a host, the opaque origin "null" would be equal to it.
+    host = headers.get("host", "").lower()
+    if not host or origin.lower() not in (f"http://{host}", f"https://{host}"):
         raise Refusal(403, _FOREIGN)
 
 
