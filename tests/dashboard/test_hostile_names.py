@@ -1,6 +1,7 @@
 """Hostile text in every field that a page shows: it arrives as data, and finds its way back."""
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -64,6 +65,26 @@ async def test_a_link_to_a_trace_is_no_script(still: Tenure, header: str) -> Non
     job = await work.using(headers={"link": header}).enqueue()
     async with desk_on(still, trace_url=lambda headers: headers["link"]) as desk:
         assert (await desk.get(f"api/jobs/{job.id}"))["trace_link"] is None
+
+
+@pytest.mark.parametrize("link", [5, b"https://t/", None, ["https://t/"]])
+async def test_a_link_to_a_trace_is_text(still: Tenure, link: Any) -> None:
+    @still.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    async with desk_on(still, trace_url=lambda _headers: link) as desk:
+        assert (await desk.get(f"api/jobs/{job.id}"))["trace_link"] is None
+
+
+@pytest.mark.parametrize(("memory", "shown"), [("123", 123), ("9" * 5000, None), ("-1", None)])
+async def test_a_damaged_size_of_a_replica_breaks_no_page(
+    still: Tenure, memory: str, shown: int | None
+) -> None:
+    await still._engine.services().store.jobs.beat(["r1"], ttl=10, meta={"memory": memory})
+    async with desk_on(still) as desk:
+        [replica] = (await desk.get("api/replicas"))["replicas"]
+        assert replica["memory"] == shown
 
 
 async def test_a_trace_is_linked(still: Tenure) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from tenure.core.jobs.records import JobRecord
@@ -15,6 +16,7 @@ from tenure.dashboard.site import Site
 __all__ = ["replicas"]
 
 _RUNNING_MAX: Final = 200
+_BYTES: Final = re.compile(r"[0-9]{1,15}")
 
 
 async def replicas(site: Site, request: Request) -> dict[str, Any]:
@@ -51,5 +53,5 @@ def _document(replica: ReplicaRecord, running: list[JobRecord], places: Places) 
         "more_timers": 0 if serving is None else serving.more_timers,
         "running": [lite(job, places) for job in running],
         "held": replica.held,
-        "memory": int(memory) if memory.isascii() and memory.isdigit() else None,
+        "memory": int(memory) if _BYTES.fullmatch(memory) else None,
     }

@@ -114,7 +114,7 @@ class Site:
             trace, span = quote(parts[1], safe=""), quote(parts[2], safe="")
             link = self.trace_url.replace("{trace_id}", trace).replace("{span_id}", span)
         # Headers are data: a link must not become a script.
-        return link if link and link.startswith(_SCHEMES) else None
+        return link if isinstance(link, str) and link.startswith(_SCHEMES) else None
 
     def _hooked_link(
         self, hook: Callable[[Mapping[str, str]], str | None], headers: Mapping[str, str]
