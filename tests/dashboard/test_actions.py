@@ -125,7 +125,8 @@ async def test_a_lock_is_released_only_under_its_fence(
         body = {"name": "invoice:42", "holder": holder["holder"], "fence": hold.fence}
         other = await desk.post("api/locks/release", **{**body, "fence": hold.fence - 1})
         assert other == {"released": False}
-        await desk.post("api/locks/release", 400, **{**body, "fence": 0})
+        for wrong in (0, -1, 2**63, "1", 1.5, True):
+            await desk.post("api/locks/release", 400, **{**body, "fence": wrong})
         await desk.post("api/locks/release", 400, name="invoice:42", fence=hold.fence)
         assert (await desk.get("api/locks"))["locks"]
         assert await desk.post("api/locks/release", **body) == {"released": True}

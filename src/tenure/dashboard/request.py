@@ -16,6 +16,7 @@ from tenure.errors import ConfigError
 __all__ = ["Request"]
 
 _TEXT_MAX: Final = 1000
+_WHOLE_MAX: Final = 2**63 - 1  # what stores can keep
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -53,7 +54,8 @@ class Request(Struct, frozen=True, kw_only=True):
     def whole(self, field: str) -> int:
         """Return a whole number from 0 from the body."""
         value = self.body.get(field)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number or not 0 <= value <= _WHOLE_MAX:
             raise Refusal(400, f"{field} must be a whole number.")
         return value
 
