@@ -177,3 +177,25 @@ async def test_without_a_sign_in_there_are_no_actions(
             await expect(window.page.locator(".about")).to_contain_text("read-only")
             verbs = re.compile("Pause|Trigger|Freeze|Release|Requeue|Cancel|Delete|Reveal")
             await expect(window.button(verbs)).to_have_count(0)
+
+
+async def test_a_timer_whose_name_is_a_dot_is_paused_alone(
+    app: Tenure, stack: AsyncExitStack, open_site: Any, open_window: Any
+) -> None:
+    @app.timer(cron="0 3 1 1 *", name=".")
+    async def dot() -> None: ...
+
+    shop = Shop(app)
+    await shop.open(stack)
+    handle = app.timer_handle(".")
+    window = await open_window(await open_site(app))
+    await window.goto("timers")
+    await window.page.get_by_role("link", name=".", exact=True).click()
+    await expect(window.page.locator("h1")).to_have_text(".")
+    await window.button("Pause .").click()
+    await window.confirm()
+    await window.button("Resume .").wait_for()
+    assert (await handle.info()).pause is not None
+    assert await app.timers_paused() is None
+    await window.page.reload()
+    await expect(window.page.locator("h1")).to_have_text(".")

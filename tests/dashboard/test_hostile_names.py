@@ -2,15 +2,18 @@
 
 import json
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import unquote, urljoin
 
 import pytest
 
 from tenure import Tenure
 from tenure.core.jobs.records import NewJob
+from tenure.dashboard.request import name_in, path_word
 from tests.dashboard.desk import desk_on
+from tests.rig.wait import wait_until_async
 
 HOSTILE = (
+    *(".", "..", "~.", "~~..", "...", "~"),
     "</script><script>alert(1)</script>",
     "'\"><img src=x onerror=alert(1)>",
     "a/b/../pause",
@@ -53,8 +56,31 @@ async def test_names_survive_as_data(still: Tenure, name: str) -> None:
         assert (replica["host"], replica["version"], replica["memory"]) == (name, name, None)
         await desk.post(f"api/jobs/{id_}/cancel", reason=name)
         assert (await desk.get(f"api/jobs/{id_}"))["reason"] == name
-        await desk.post(f"api/queues/{quote(name, safe='')}/resume")
+        await desk.post(f"api/queues/{path_word(name)}/resume")
         assert not any(queue.paused_for for queue in await still.queues())
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "/", "a/", "/~.", "./.", "~a", ".~"])
+def test_a_name_is_one_word_of_a_path(name: str) -> None:
+    path = f"/api/timers/{path_word(name)}/pause"
+    # As a browser does, for which an encoded dot is a dot.
+    assert urljoin("http://ops.test/", path.replace("%2E", ".")).endswith(path)
+    *_, word, _ = path.split("/")
+    assert name_in(unquote(word).split("/")) == name
+
+
+async def test_a_timer_whose_name_is_a_dot_does_not_stand_for_all(still: Tenure) -> None:
+    @still.timer(cron="0 3 1 1 *", name=".")
+    async def report() -> None: ...
+
+    async with desk_on(still) as desk, still.worker():
+        await wait_until_async(still.timers)
+        await desk.post(f"api/timers/{path_word('.')}/pause", seconds=None, reason="")
+        listed = await desk.get("api/timers")
+        assert listed["paused"] is None
+        [timer] = listed["timers"]
+        assert (timer["name"], timer["pause"] is None) == (".", False)
+        assert (await desk.get(f"api/timers/{path_word('.')}"))["name"] == "."
 
 
 @pytest.mark.parametrize("header", ["javascript:alert(1)", "data:text/html,x", "//evil.test", ""])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from tenure.core.jobs.overdue_queues import overdue_queues
 from tenure.core.jobs.records import COUNT_MAX, JobRecord, QueueCounts
@@ -15,7 +15,7 @@ from tenure.core.why import Surroundings, why_queue, why_timer
 from tenure.core.worker_info import Serving, read_serving
 from tenure.dashboard.counters import rates, tasks
 from tenure.dashboard.documents import counted, instant, state_of
-from tenure.dashboard.request import Request
+from tenure.dashboard.request import Request, path_word
 from tenure.dashboard.site import Site
 from tenure.jobs import report_of
 from tenure.timers import TimerView, TimerViews
@@ -163,7 +163,7 @@ def _about_timer(view: TimerView, around: Surroundings) -> dict[str, Any] | None
     if why.code not in _TROUBLE and not has_failed:
         return None
     text = why.text if why.code in _TROUBLE else "its last tick failed."
-    link = f"timers/{quote(view.info.name, safe='')}"
+    link = f"timers/{path_word(view.info.name)}"
     text = f"Timer {view.info.name}: {text[0].lower()}{text[1:]}"
     return _line("warning", text, why.next or "Look at its history.", link)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -13,8 +15,10 @@ from tenure.dashboard.answer import Refusal
 from tenure.dashboard.viewer import Viewer
 from tenure.errors import ConfigError
 
-__all__ = ["Request"]
+__all__ = ["Request", "checked_name", "name_in", "path_word"]
 
+_DOTS: Final = re.compile(r"~*\.{1,2}")
+_MARKED_DOTS: Final = re.compile(r"~(~*\.{1,2})")
 _TEXT_MAX: Final = 1000
 _WHOLE_MAX: Final = 2**63 - 1  # what stores can keep
 
@@ -68,6 +72,22 @@ class Request(Struct, frozen=True, kw_only=True):
         if not is_number or not 0 < value <= TTL_MAX:
             raise Refusal(400, f"seconds must be null or a number from 0 to {TTL_MAX:.0f}.")
         return float(value)
+
+
+def path_word(name: str) -> str:
+    """Return a name as one word of a path.
+
+    Browsers and proxies drop the words "." and "..", encoded or not, which leads to another address
+    and maybe to another action: so these get a "~" in front.
+    """
+    return quote(f"~{name}" if _DOTS.fullmatch(name) else name, safe="")
+
+
+def name_in(words: Sequence[str]) -> str:
+    """Return the name that the decoded words of a path stand for. A server may have split it."""
+    name = "/".join(words)
+    dots = _MARKED_DOTS.fullmatch(name)
+    return name if dots is None else dots[1]
 
 
 def checked_name(text: str, what: str) -> str:

@@ -19,7 +19,7 @@ from tenure.dashboard.jobs import job, jobs
 from tenure.dashboard.locks import locks
 from tenure.dashboard.overview import overview
 from tenure.dashboard.replicas import replicas
-from tenure.dashboard.request import Request
+from tenure.dashboard.request import Request, name_in
 from tenure.dashboard.site import Site, session
 from tenure.dashboard.timers import timer, timers
 
@@ -71,7 +71,7 @@ def _find_read(parts: Sequence[str]) -> tuple[Handle | None, str]:
         case ["jobs", id_]:
             return job, id_
         case ["timers", *words]:
-            return timer, "/".join(words)
+            return timer, name_in(words)
         case _:
             return None, ""
 
@@ -81,6 +81,6 @@ def _find_action(parts: Sequence[str]) -> tuple[Action | None, str]:
         case [first, last]:
             return _WHOLE.get((first, last)), ""
         case [first, *words, last] if words:
-            return ACTIONS.get((first, last)), "/".join(words)
+            return ACTIONS.get((first, last)), name_in(words)
         case _:
             return None, ""

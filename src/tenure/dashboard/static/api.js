@@ -1,6 +1,7 @@
 // Talks to the server: reads, actions, and the stream that says what has changed.
 
 import { setNow } from "./format.js";
+import { segment } from "./router.js";
 
 const GAP = 5000;
 
@@ -45,7 +46,7 @@ export async function post(path, body = {}) {
 
 /** A path of the API whose parts may contain any character. */
 export function path(...parts) {
-  return parts.map(encodeURIComponent).join("/");
+  return parts.map(segment).join("/");
 }
 
 async function request(address, options) {

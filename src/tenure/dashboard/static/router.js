@@ -29,17 +29,25 @@ export function current() {
 
 function decode(part) {
   try {
-    return decodeURIComponent(part);
+    return decodeURIComponent(part).replace(/^~(~*\.{1,2})$/, "$1");
   } catch {
     return part;
   }
+}
+
+/**
+ * A name as one part of a path. Browsers and proxies drop parts that are "." and "..", encoded or
+ * not, which leads to another address: so these have a "~" in front.
+ */
+export function segment(name) {
+  return encodeURIComponent(name.replace(/^~*\.{1,2}$/, "~$&"));
 }
 
 /** The address of a view: link("jobs", {state: "failed"}) or link("jobs", {}, id). */
 export function link(view, query = {}, item = null) {
   const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
   const path =
-    view === "overview" ? "./" : view + (item === null ? "" : `/${encodeURIComponent(item)}`);
+    view === "overview" ? "./" : view + (item === null ? "" : `/${segment(item)}`);
   return path + (search ? `?${search}` : "");
 }
 
