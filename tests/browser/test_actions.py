@@ -185,8 +185,8 @@ async def test_a_timer_whose_name_is_a_dot_is_paused_alone(
     @app.timer(cron="0 3 1 1 *", name=".")
     async def dot() -> None: ...
 
-    shop = Shop(app)
-    await shop.open(stack)
+    await stack.enter_async_context(app.worker())
+    await wait_until_async(app.timers)
     handle = app.timer_handle(".")
     window = await open_window(await open_site(app))
     await window.goto("timers")

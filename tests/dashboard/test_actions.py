@@ -1,11 +1,15 @@
 """What viewers can do, on every store, and the line that each action leaves in the audit log."""
 
+import asyncio
 import logging
+from functools import partial
 
 import pytest
 
 from tenure import Tenure
+from tenure.core.jobs.records import BATCH_MAX
 from tenure.dashboard import Viewer
+from tenure.testing import Faults, ManualClock
 from tests.dashboard.desk import desk_on
 from tests.rig.wait import wait_until_async
 
@@ -165,6 +169,35 @@ async def test_who_may_only_look_changes_nothing(
     outcomes = [outcome.partition(":")[0] for *_, outcome in audit_of(caplog)]
     # A stranger could fill the log; and a count is no action.
     assert outcomes == (["refused"] * (len(ACTIONS) - 1) if viewer else [])
+
+
+async def test_actions_that_are_cut_off_are_logged(
+    still: Tenure, faults: Faults, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that stops cancels its requests; some jobs may have been changed by then."""
+
+    @still.task
+    async def work() -> None: ...
+
+    jobs = await still.enqueue_many(work.request() for _ in range(BATCH_MAX + 1))
+    single = f"api/queues/{jobs[0].queue}/pause", {"seconds": None}
+    bulk = "api/jobs/bulk", {"action": "cancel", "filter": {"task": "work"}, "count": len(jobs)}
+    async with desk_on(still) as desk:
+        for call, (path, body) in (("pause", single), ("cancel", bulk)):
+            faults.delay(call, 60)
+            request = asyncio.create_task(desk.post(path, **body))
+            await wait_until_async(partial(faults.calls.__contains__, call))
+            if call == "cancel":  # the second of two batches
+                await clock.advance(60)
+                await wait_until_async(lambda: faults.calls["cancel"] == 2)
+            request.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+    assert audit_of(caplog) == [
+        ("ann", "pause queue", jobs[0].queue, "cut off: CancelledError"),
+        ("ann", "cancel jobs", "task work", f"{BATCH_MAX} before an error"),
+        ("ann", "bulk", "", "cut off: CancelledError"),
+    ]
 
 
 async def test_the_audit_log_is_one_line_without_reasons(

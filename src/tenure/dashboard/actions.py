@@ -54,6 +54,9 @@ class Action(Struct, frozen=True, kw_only=True):
         except Exception as error:
             self._record(request, f"failed: {type(error).__name__}")
             raise
+        except BaseException as error:  # the server stops, for example
+            self._record(request, f"cut off: {type(error).__name__}")
+            raise
         self._record(request, done.outcome)
         return done.document
 

@@ -74,7 +74,7 @@ async def _bulk(site: Site, request: Request) -> Done:
             batch = jobs[first : first + BATCH_MAX]
             answers = await _CALLS[verb](site, store, batch)
             done += sum(answer in _VERBS[verb].outcomes for answer in answers)
-    except Exception:
+    except BaseException:  # also if the server stops: what is done is done
         audit.record(request.viewer, f"{verb} jobs", _words(criteria), f"{done:,} before an error")
         raise
     outcome = f"{verb} {done:,} of {len(jobs):,} jobs with {_words(criteria)}"
