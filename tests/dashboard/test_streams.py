@@ -1,6 +1,7 @@
 """The stream of a page: it tells which pages have changed, and ends by itself."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tenure import Tenure
 from tenure.dashboard import Dashboard, stream
 from tenure.testing import Faults, ManualClock
 from tests.dashboard.desk import Stream, desk_of
+from tests.rig.wait import wait_until_async
 
 
 async def next_tick(stream: Stream, clock: ManualClock) -> dict[str, Any]:
@@ -80,6 +82,42 @@ async def test_the_number_of_streams_is_limited(
         async with Stream(dashboard) as page:
             await page.tick()
             assert page.status == 200
+    await dashboard.close()
+
+
+async def test_streams_that_are_opened_together_are_limited(
+    still: Tenure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "STREAMS_MAX", 2)
+    dashboard = Dashboard(still)
+    for _ in range(2):  # those that were refused or have left take no room
+        async with AsyncExitStack() as stack:
+            pages = [await stack.enter_async_context(Stream(dashboard)) for _ in range(5)]
+            assert sorted([await _status(page) for page in pages]) == [200, 200, 429, 429, 429]
+    await dashboard.close()
+
+
+async def _status(page: Stream) -> int:
+    await wait_until_async(lambda: page.status)
+    return page.status
+
+
+async def test_a_stream_that_cannot_be_sent_takes_no_room(
+    still: Tenure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "STREAMS_MAX", 1)
+    dashboard = Dashboard(still)
+
+    async def broken(_message: object) -> None:
+        raise OSError("the connection is gone")
+
+    for _ in range(3):
+        page = Stream(dashboard)
+        monkeypatch.setattr(page, "_send", broken)
+        async with page:
+            await page.ended()
+    async with Stream(dashboard) as page:
+        await page.tick()
     await dashboard.close()
 
 

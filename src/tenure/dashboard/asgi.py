@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
@@ -157,9 +156,7 @@ class Dashboard:
         check_origin(headers, acts=method not in ("GET", "HEAD"))
         query = _query_of(scope)
         if parts[1:] == ["stream"] and method == "GET":
-            ticker = self._ticker()
-            ticker.check_room()
-            return ticker.listen(topics_in(query.get("topics", "")))
+            return await self._ticker().listen(topics_in(query.get("topics", "")))
         route = find_route(method, parts[1:])
         body: Mapping[str, Any] = {}
         if route.action is not None:
@@ -305,15 +302,15 @@ async def _send_stream(
         for task in (sending, leaving):
             task.cancel()
         await asyncio.gather(sending, leaving, return_exceptions=True)
+        await stream.aclose()  # also if it was cancelled while it sent, or before it began
 
 
 async def _send_parts(
     send: Send, headers: Mapping[str, str], stream: AsyncGenerator[bytes, None]
 ) -> None:
     await send(_start(200, headers))
-    async with aclosing(stream):  # also if it is cancelled while it sends
-        async for part in stream:
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+    async for part in stream:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

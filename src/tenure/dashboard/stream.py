@@ -53,12 +53,25 @@ class Ticker:
         self._turn = asyncio.Event()
 
     async def listen(self, topics: frozenset[str]) -> AsyncGenerator[bytes, None]:
-        """Yield events of a stream: one at once, then one for each change."""
+        """Return the events of a stream: one at once, then one for each change.
+
+        Close it. Raises Refusal if too many viewers listen.
+        """
+        if len(self._listeners) >= STREAMS_MAX:
+            detail = f"{STREAMS_MAX} pages listen already. This one has to be reloaded by hand."
+            raise Refusal(429, detail, headers={"retry-after": "30"})
+        stream = self._events(topics)
+        await anext(stream)  # without a pause: requests that come together are all counted
+        return stream
+
+    async def _events(self, topics: frozenset[str]) -> AsyncGenerator[bytes, None]:
+        """Yield nothing once it counts as a listener, then the events of a stream."""
         clock = self._site.snapshot.clock
         end, sent_at = clock.boot() + STREAM_FOR, clock.boot()
         self._listeners.append(topics)
         try:
             self._begin()
+            yield b""
             yield _RETRY + self._event(topics)
             last = self._state(topics)
             while (left := end - clock.boot()) > 0:
@@ -71,12 +84,6 @@ class Ticker:
                     sent_at = clock.boot()
         finally:
             self._listeners.remove(topics)
-
-    def check_room(self) -> None:
-        """Raise Refusal if too many viewers listen."""
-        if len(self._listeners) >= STREAMS_MAX:
-            detail = f"{STREAMS_MAX} pages listen already. This one has to be reloaded by hand."
-            raise Refusal(429, detail, headers={"retry-after": "30"})
 
     def touch(self) -> None:
         """Count everything as changed, after an action."""
