@@ -18,7 +18,7 @@ from tenure.core.jobs.view import as_datetime
 from tenure.core.why import why_job
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.documents import Places, instant, lite
-from tenure.dashboard.masks import argument_names
+from tenure.dashboard.masks import argument_names, plain_headers
 from tenure.dashboard.request import Request
 from tenure.dashboard.selection import matches, read_criteria
 from tenure.dashboard.site import Site, places_of
@@ -89,7 +89,7 @@ async def job(site: Site, request: Request) -> dict[str, Any]:
         {
             **site.job(record, viewer, around),
             "why": why_job(record, around),
-            "headers": site.masks.headers(viewer, record.task, headers),
+            "headers": plain_headers(headers),
             "timeout": record.timeout,
             "kept_until": _kept_until(record),
             "fence": record.fence,

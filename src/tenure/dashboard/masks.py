@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+from tenure.core.jobs.options import read_options
 from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.results import read_stored
 from tenure.core.values.json import decode_plain
 from tenure.dashboard.viewer import Viewer
 from tenure.errors import ConfigError
 
-__all__ = ["Masks", "Reveal", "Rule", "argument_names"]
+__all__ = ["Masks", "Reveal", "Rule", "argument_names", "plain_headers"]
 
 Rule: TypeAlias = Literal["always", "never"] | Sequence[str]
 Reveal: TypeAlias = Mapping[str, Rule]
@@ -70,15 +71,24 @@ class Masks:
         masked: list[str] = []
         if names is not None:
             values, masked = _masked(values, names)
-        return {**values, "result_problem": problem, "masked": masked, "too_large": too_large}
-
-    def headers(self, viewer: Viewer, task: str, headers: Mapping[str, str]) -> dict[str, Any]:
-        """Return the headers of a job; masked values are None."""
-        is_open = self.may_reveal(viewer, task) and self._rule(task) in (None, "always")
+        headers: Mapping[str, str | None] = read_options(job.options).headers
+        if names is not None:
+            headers = plain_headers(headers)
+            masked += [f"headers.{name}" for name, value in headers.items() if value is None]
         return {
-            name: value if is_open or name in _PLAIN_HEADERS else None
-            for name, value in headers.items()
+            **values,
+            "headers": headers,
+            "result_problem": problem if names is None else "",  # it may quote a key of the result
+            "masked": masked,
+            "too_large": too_large,
         }
+
+
+def plain_headers(headers: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the headers of a job as everybody may see them; masked values are None."""
+    return {
+        name: value if name in _PLAIN_HEADERS else None for name, value in headers.items()
+    }
 
 
 def _masked(values: dict[str, Any], names: frozenset[str]) -> tuple[dict[str, Any], list[str]]:

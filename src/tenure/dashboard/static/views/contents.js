@@ -33,7 +33,7 @@ export function reveal(data, page) {
     },
     {
       small: true,
-      title: "Shows arguments, checkpoint and result. The audit log records who looked.",
+      title: "Shows arguments, checkpoint, result and headers. The audit log records who looked.",
     },
   );
 }
@@ -95,8 +95,9 @@ export function contents(data, shown) {
   ];
 }
 
-/** The headers; those that the viewer may not see are masked. */
-export function headers({ headers: all }) {
+/** The headers: most are masked, or as the server has shown them. */
+export function headers(data, shown) {
+  const all = shown?.headers ?? data.headers;
   const names = Object.keys(all);
   return (
     names.length > 0 &&

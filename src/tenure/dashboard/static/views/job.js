@@ -61,7 +61,7 @@ export const job = {
             { actions: reveal(data, page) },
             contents(data, page.memory.contents),
           ),
-          headers(data),
+          headers(data, page.memory.contents),
         ),
       ),
       family(data),
