@@ -293,6 +293,23 @@ async def test_contents_are_masked_by_viewer_and_task(
     assert "hunter2" not in str(record.__dict__)
 
 
+@pytest.mark.parametrize(("rule", "viewer"), [("never", ANN), ("always", None), (["x"], ANN)])
+async def test_sizes_do_not_tell_what_is_masked(
+    still: Tenure, rule: Any, viewer: Viewer | None
+) -> None:
+    @still.task
+    async def work(text: str) -> None: ...
+
+    jobs = [await work.enqueue("x" * size) for size in (1, 40, 300)]
+    async with desk_on(still, viewer, reveal={"work": rule}) as desk:
+        sizes = [(await desk.get(f"api/jobs/{job.id}"))["sizes"] for job in jobs]
+    assert [size["arguments"] for size in sizes] == [128, 128, 384]
+    assert [size["result"] for size in sizes] == [None] * 3
+    async with desk_on(still) as desk:
+        exact = (await desk.get(f"api/jobs/{jobs[0].id}"))["sizes"]["arguments"]
+    assert exact == len(jobs[0].record.payload)
+
+
 async def test_without_a_sign_in_nothing_is_revealed(still: Tenure) -> None:
     @still.task
     async def login(password: str) -> str:

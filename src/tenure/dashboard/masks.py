@@ -55,6 +55,10 @@ class Masks:
             return False
         return viewer.may_reveal or rule == "always"
 
+    def may_see_all(self, viewer: Viewer, task: str) -> bool:
+        """Return whether nothing of a task's jobs is hidden from a viewer."""
+        return self.may_reveal(viewer, task) and self._rule(task) in (None, "always")
+
     def contents(self, job: JobRecord) -> dict[str, Any]:
         """Return the contents of a job for a viewer who may see them, by the rule of its task.
 
