@@ -1,9 +1,17 @@
 """The chart and the table of the last hour, from what workers have counted."""
 
+import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from tenure.core.jobs.run_stats import RunStats
+import pytest
+
+from tenure import Tenure
+from tenure.app import jobs
+from tenure.core.jobs.run_stats import RunStats, merge_stats
+from tenure.dashboard import snapshot
 from tenure.dashboard.counters import rates, tasks
+from tests.dashboard.desk import desk_on
 
 NOON = datetime(2026, 11, 19, 12, 0, tzinfo=UTC)
 NOW = int(NOON.timestamp() * 1e6) + 30_000_000
@@ -54,6 +62,25 @@ def test_tasks_have_their_sums_and_run_times() -> None:
     assert (table[0]["seconds_mean"], table[0]["seconds_max"]) == (None, None)
     assert (table[1]["succeeded"], table[1]["failed"], table[1]["retried"]) == (1, 1, 1)
     assert (table[1]["seconds_mean"], table[1]["seconds_max"]) == (2.0, 4.0)
+
+
+async def test_counts_of_many_workers_do_not_stop_the_loop(
+    still: Tenure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Busy workers leave 6,000 lines each, and reading them takes up to 0.1 s for each."""
+    threads = []
+
+    def merged(bodies: Sequence[bytes], now: int) -> list[RunStats]:
+        threads.append(threading.current_thread())
+        return merge_stats(bodies, now)
+
+    for module in (snapshot, jobs):
+        monkeypatch.setattr(module, "merge_stats", merged)
+    async with desk_on(still) as desk:
+        assert (await desk.get("api/overview"))["tasks"] == []
+    assert await still.run_stats() == []
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
 
 
 def test_the_table_is_bounded() -> None:

@@ -90,9 +90,7 @@ class Masks:
 
 def plain_headers(headers: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the headers of a job as everybody may see them; masked values are None."""
-    return {
-        name: value if name in _PLAIN_HEADERS else None for name, value in headers.items()
-    }
+    return {name: value if name in _PLAIN_HEADERS else None for name, value in headers.items()}
 
 
 def _masked(values: dict[str, Any], names: frozenset[str]) -> tuple[dict[str, Any], list[str]]:

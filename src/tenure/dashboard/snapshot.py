@@ -170,7 +170,8 @@ class Snapshot:
 
         async def ask() -> list[RunStats]:
             bodies = await (await self.services()).store.jobs.stats()
-            return merge_stats(bodies, await self.now())
+            # Seconds of work for hundreds of busy workers, on the loop of a service.
+            return await asyncio.to_thread(merge_stats, bodies, await self.now())
 
         # Workers leave their counts about every 15 s.
         return await self.looks.share("stats", ask, keep=_STATS_KEPT)
