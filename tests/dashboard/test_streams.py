@@ -135,6 +135,22 @@ async def test_trouble_is_told_and_its_end(
     await dashboard.close()
 
 
+async def test_trouble_of_one_page_hides_no_change_of_others(
+    still: Tenure, faults: Faults, clock: ManualClock
+) -> None:
+    dashboard = Dashboard(still)
+    async with Stream(dashboard, b"topics=timers") as timers:
+        await timers.tick()
+        faults.lose_request("read", 100)
+        assert (await next_tick(timers, clock))["trouble"]
+        async with Stream(dashboard, b"topics=locks") as locks:
+            first = (await locks.tick())["topics"]["locks"]
+            await clock.advance(3)
+            async with still.lock("mine"):
+                assert (await next_tick(locks, clock))["topics"]["locks"] > first
+    await dashboard.close()
+
+
 async def test_streams_end_with_the_dashboard(still: Tenure) -> None:
     dashboard = Dashboard(still)
     async with Stream(dashboard) as page:

@@ -58,10 +58,9 @@ class Request(Struct, frozen=True, kw_only=True):
     def whole(self, field: str) -> int:
         """Return a whole number from 0 from the body."""
         value = self.body.get(field)
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= _WHOLE_MAX:
-            raise Refusal(400, f"{field} must be a whole number.")
-        return value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _WHOLE_MAX:
+            return value
+        raise Refusal(400, f"{field} must be a whole number.")
 
     def seconds(self) -> float | None:
         """Return for how long a pause is; None: until further notice."""

@@ -119,18 +119,22 @@ class Ticker:
 
     async def _look(self, topics: Collection[str]) -> None:
         before = self._trouble, dict(self._versions)
-        try:
-            for topic, digest in _DIGESTS.items():
-                if topic in topics:
-                    self._note(topic, await digest(self._site))
-            self._trouble = ""
-        except TenureError as error:
-            self._trouble = str(error)
-        except Exception as error:  # noqa: BLE001 - of a driver: the next look may work
-            self._trouble = type(error).__name__
+        looks = [self._look_at(topic) for topic in _DIGESTS if topic in topics]
+        # Together: what one of them cannot read keeps no other page from its changes.
+        self._trouble = next(filter(None, await asyncio.gather(*looks)), "")
         self._note("events", self._site.recent.last)
         if (self._trouble, self._versions) != before:
             self._wake()
+
+    async def _look_at(self, topic: str) -> str:
+        """Note how a topic stands; return what keeps it from being read."""
+        try:
+            self._note(topic, await _DIGESTS[topic](self._site))
+        except TenureError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - of a driver: the next look may work
+            return type(error).__name__
+        return ""
 
     def _note(self, topic: str, seen: Any) -> None:
         digest = hashlib.sha256(msgspec.json.encode(seen)).digest()
