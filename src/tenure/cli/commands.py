@@ -21,6 +21,7 @@ from tenure.cli.replicas import replicas
 from tenure.cli.screen import Screen
 from tenure.cli.target import store_options
 from tenure.cli.timers.commands import timers
+from tenure.cli.top.command import top
 from tenure.cli.why import why
 from tenure.cli.worker.command import worker
 from tenure.cli.worker.ping import ping
@@ -54,6 +55,7 @@ class _Program(CommandGroup):
 Examples:
   tenure worker shop.tasks:app                  run jobs and timers
   tenure dashboard                              show everything in a browser
+  tenure top                                    show everything in this terminal
   tenure jobs ls --state failed                 list failed jobs
   tenure locks ls                               list locks and their holders
   tenure timers ls                              list timers and their next ticks
@@ -76,6 +78,7 @@ for command in (
     *(
         worker,
         dashboard,
+        top,
         ping,
         jobs,
         queues,

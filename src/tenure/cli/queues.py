@@ -22,7 +22,7 @@ from tenure.core.jobs.view import as_datetime
 from tenure.core.leases import check_name
 from tenure.stores.contract import Store
 
-__all__ = ["queues"]
+__all__ = ["document", "paused", "queues"]
 
 
 @store_group(
@@ -56,11 +56,11 @@ def ls(target: Target) -> None:
 
     counts, now = target.run(look)
     nothing = Text("No queue has unfinished jobs or is paused.")
-    document = {
+    answer = {
         **target.about(target.store()),
-        "queues": [_document(queue, now) for queue in counts],
+        "queues": [document(queue, now) for queue in counts],
     }
-    target.screen.answer(document, _table(counts, now) if counts else nothing)
+    target.screen.answer(answer, _table(counts, now) if counts else nothing)
 
 
 @queues.command(
@@ -151,7 +151,8 @@ def _no_jobs(name: str, others: list[str]) -> str:
     return f"{text} Queues with jobs: {', '.join(others)}." if others else text
 
 
-def _document(queue: QueueCounts, now: int) -> dict[str, Any]:
+def document(queue: QueueCounts, now: int) -> dict[str, Any]:
+    """Return what the JSON of a list says about a queue."""
     return {
         "name": queue.queue,
         "waiting": queue.waiting,
@@ -168,7 +169,7 @@ def _table(counts: Sequence[QueueCounts], now: int) -> RenderableType:
             _number(queue.waiting),
             _number(queue.running),
             "" if queue.oldest is None else duration(queue.oldest),
-            _paused(_pause(queue, now), now),
+            paused(queue, now),
         ]
         for queue in counts
     ]
@@ -180,8 +181,10 @@ def _number(count: int) -> str:
     return f"{count}+" if count >= COUNT_MAX else str(count)
 
 
-def _paused(pause: _Pause | None, now: int) -> Cell:
+def paused(queue: QueueCounts, now: int) -> ShrinkingCell:
+    """Return for how long a queue is paused, and why; empty if it is not."""
+    pause = _pause(queue, now)
     if pause is None:
-        return ""
+        return ShrinkingCell("")
     end = time_left(pause.until, as_datetime(now))
     return ShrinkingCell(f"{end}{because(pause.reason)}", 0, "yellow")

@@ -16,7 +16,7 @@ from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.worker_info import read_serving
 from tenure.stores.contract import Store
 
-__all__ = ["replicas"]
+__all__ = ["document", "replicas", "state_of"]
 
 _STYLES = {"alive": "green", "expired": "yellow", "dead": "bold red"}
 
@@ -49,21 +49,23 @@ def ls(target: Target) -> None:
         return await store.jobs.replicas(), (await store.ping()).now
 
     records, now = target.run(look)
-    document = {**target.about(target.store()), "replicas": [*map(_document, records)]}
+    answer = {**target.about(target.store()), "replicas": [*map(document, records)]}
     nothing = Text("No worker has joined. 'tenure worker MODULE:APP' starts one.")
-    target.screen.answer(document, _table(records, now) if records else nothing)
+    target.screen.answer(answer, _table(records, now) if records else nothing)
 
 
-def _state(replica: ReplicaRecord) -> str:
+def state_of(replica: ReplicaRecord) -> str:
+    """Return "alive", "expired" or "dead"."""
     if replica.dead:
         return "dead"
     return "alive" if replica.expires_in > 0 else "expired"
 
 
-def _document(replica: ReplicaRecord) -> dict[str, Any]:
+def document(replica: ReplicaRecord) -> dict[str, Any]:
+    """Return what the JSON of a list says about a replica."""
     return {
         "id": replica.id,
-        "state": _state(replica),
+        "state": state_of(replica),
         "jobs": replica.held,
         "joined": instant(replica.joined),
         "ttl": replica.ttl,
@@ -82,7 +84,7 @@ def _serving(replica: ReplicaRecord) -> dict[str, Any] | None:
 def _table(records: Sequence[ReplicaRecord], now: int) -> RenderableType:
     rows: list[list[Cell]] = []
     for replica in records:
-        state = _state(replica)
+        state = state_of(replica)
         left = duration(replica.expires_in) if state == "alive" else ""
         host, pid = replica.meta.get("host", ""), replica.meta.get("pid", "")
         rows.append(

@@ -99,6 +99,19 @@ class Target:
             screen,
         )
 
+    def pointed_at(self, what: str | None) -> Target:
+        """Return the target that an argument URL or MODULE:APP names; without one, this one.
+
+        Raises UsageError if an option names a store, too.
+        """
+        if what is None:
+            return self
+        if self.source.startswith("-"):
+            raise click.UsageError(f"Name the store once: leave out {self.source}.")
+        if "://" not in what:
+            return Target.of_app(what, self.screen)
+        return Target(what, "argument", self.namespace, self.screen)
+
     def store(self) -> Store:
         """Return one more store object, unopened."""
         if self.app is not None:

@@ -17,7 +17,15 @@ from tenure.core.schedules.steps import TICKS_COUNTED
 from tenure.core.why import Why
 from tenure.timers import TickRecord, TimerInfo, TimerPause
 
-__all__ = ["freeze_lines", "history_table", "listed", "next_lines", "tick_table"]
+__all__ = [
+    "freeze_lines",
+    "history_table",
+    "last_of",
+    "listed",
+    "next_lines",
+    "next_of",
+    "tick_table",
+]
 
 _UNREADABLE = "unreadable"
 _UNREADABLE_EXPLAINED = "Timers with an unreadable rule were declared by a newer version of Tenure."
@@ -51,8 +59,8 @@ def listed(timers: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Itera
         [
             ShrinkingCell(safe(timer.name)),
             *(() if narrow else (ShrinkingCell(safe(timer.rule) or _UNREADABLE, tail=0),)),
-            _next(timer, now),
-            _last(timer, now),
+            next_of(timer, now),
+            last_of(timer, now),
             str(timer.running),
             f"{length(now, timer.declared)} ago",
         ]
@@ -68,7 +76,8 @@ def listed(timers: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Itera
         yield Text(_AHEAD_EXPLAINED, "red")
 
 
-def _next(timer: TimerInfo, now: datetime) -> Cell:
+def next_of(timer: TimerInfo, now: datetime) -> Cell:
+    """Return when a timer ticks next, or why it does not."""
     if timer.ahead:
         return Text(f"silent for {duration(timer.ahead)}", "red")
     if timer.renamed_to:
@@ -84,7 +93,8 @@ def _next(timer: TimerInfo, now: datetime) -> Cell:
     return f"in {length(timer.next, now)}"
 
 
-def _last(timer: TimerInfo, now: datetime) -> Cell:
+def last_of(timer: TimerInfo, now: datetime) -> Cell:
+    """Return the outcome of its last tick."""
     latest = timer.latest
     if latest is None:
         return ""

@@ -1,0 +1,1 @@
+"""`tenure top`: a live view of a store in the terminal."""
