@@ -187,12 +187,12 @@ PANES: Final = (
     Pane(
         "Queues",
         (
-            Column("QUEUE", least=10, tail=4),
+            Column("QUEUE", least=14, tail=4),
             Column("OLDEST", right=True),
             Column("WAITING", right=True),
             Column("RUNNING", right=True),
             Column("WORKERS", right=True, rank=1),
-            Column("STATE", least=10),
+            Column("STATE", least=16),
         ),
         "no queue has jobs, is paused or is served",
         _queues,
@@ -200,12 +200,12 @@ PANES: Final = (
     Pane(
         "Jobs",
         (
-            Column("TASK", least=10, tail=4),
+            Column("TASK", least=14, tail=4),
             Column("ID"),
             Column("STATE"),
             Column("FOR", right=True),
-            Column("DETAILS", least=12),
-            Column("QUEUE", least=8, rank=1),
+            Column("DETAILS", least=14),
+            Column("QUEUE", least=10, rank=1),
             Column("WORKER", least=12, rank=2, tail=6),
         ),
         "no job runs, and none has failed within the hour",
@@ -214,11 +214,11 @@ PANES: Final = (
     Pane(
         "Timers",
         (
-            Column("TIMER", least=10, tail=4),
+            Column("TIMER", least=14, tail=4),
             Column("NEXT", least=10),
-            Column("LAST", least=12),
+            Column("LAST", least=20),
             Column("RUNS", right=True, rank=1),
-            Column("RULE", least=12, rank=2),
+            Column("RULE", least=20, rank=2),
         ),
         "no worker has declared one",
         _timers,
@@ -226,7 +226,7 @@ PANES: Final = (
     Pane(
         "Locks",
         (
-            Column("LOCK", least=12, tail=6),
+            Column("LOCK", least=18, tail=6),
             Column("HOLDER", least=12, tail=6),
             Column("FOR", right=True),
             Column("EXPIRES", right=True, rank=1),
@@ -242,7 +242,7 @@ PANES: Final = (
             Column("PROCESS", least=12, tail=6),
             Column("STATE"),
             Column("JOBS", right=True),
-            Column("QUEUES", least=8),
+            Column("QUEUES", least=14),
             Column("TIMERS", right=True, rank=2),
             Column("UP", right=True, rank=1),
             Column("ID", rank=3),

@@ -20,7 +20,7 @@ from tenure.cli.top.panes import PANES, rows_of
 from tenure.cli.top.state import JOBS, TIMERS, Action, State, press
 from tenure.cli.top.terminal import Terminal
 from tenure.cli.top.view import Look, frame
-from tenure.errors import JobNotFound, TenureError, TimerNotFound
+from tenure.errors import StoreUnavailable, TenureError
 
 __all__ = ["Program"]
 
@@ -57,10 +57,14 @@ class Program:
     async def run(self) -> None:
         """Return when the user quits."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
-        loop.add_signal_handler(signal.SIGTSTP, self._stop)
-        loop.add_signal_handler(signal.SIGTERM, self._end)
-        loop.add_signal_handler(signal.SIGHUP, self._end)
+        answers = {
+            signal.SIGWINCH: self._changed.set,
+            signal.SIGTSTP: self._stop,
+            signal.SIGTERM: self._end,
+            signal.SIGHUP: self._end,
+        }
+        for number, answer in answers.items():
+            loop.add_signal_handler(number, answer)
         loop.add_reader(self._terminal.input, self._keys)
         reader = asyncio.create_task(self._keep_reading())
         reader.add_done_callback(lambda _: self._changed.set())
@@ -69,6 +73,8 @@ class Program:
                 await self._show(reader)
         finally:
             loop.remove_reader(self._terminal.input)
+            for number in answers:
+                loop.remove_signal_handler(number)
             await _ended(reader, *([self._action] if self._action else []))
 
     async def _show(self, reader: asyncio.Task[None]) -> None:
@@ -84,9 +90,8 @@ class Program:
         self._list()
         details = []
         state = self._state
-        if state.mode == "details" and self._picture is not None:
-            name = state.selected[state.pane].key
-            details = lines_about(state.pane, name, self._picture, self._story, size[0])
+        if self._opened is not None and self._picture is not None:
+            details = lines_about(*self._opened, self._picture, self._story, size[0])
             # So that a key back has an effect at once.
             last = max(0, len(details) - (size[1] - 2))
             state = self._state = replace(state, scroll=min(state.scroll, last))
@@ -160,22 +165,28 @@ class Program:
 
     async def _read(self) -> None:
         picture = await read(self._app)
-        story = await self._read_story()
+        opened = self._opened
+        story = await self._read_story(*opened) if opened is not None else None
         self._picture, self._read_at, self._trouble = picture, self._clock.boot(), ""
-        self._story = story
+        if opened == self._opened:  # keys go on while the store answers
+            self._story = story
 
-    async def _read_story(self) -> Story:
-        """Read what was opened; keep what was known of it once it has gone."""
+    @property
+    def _opened(self) -> tuple[int, str] | None:
+        """The list and the name of what the user looks into."""
         state = self._state
-        if state.mode != "details":
-            return None
-        name = state.selected[state.pane].key
+        return (state.pane, state.selected[state.pane].key) if state.mode == "details" else None
+
+    async def _read_story(self, pane: int, name: str) -> Story:
+        """Read what was opened; keep what was known of it once it has gone."""
         try:
-            if state.pane == JOBS:
+            if pane == JOBS:
                 return await read_job(self._app, name)
-            if state.pane == TIMERS:
+            if pane == TIMERS:
                 return await read_history(self._app, name)
-        except (JobNotFound, TimerNotFound) as error:
+        except StoreUnavailable:
+            raise
+        except TenureError as error:
             self._say(explained(error))
             return self._story
         return None

@@ -11,7 +11,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -24,7 +24,6 @@ _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
 _CLEAR_LINE_END: Final = "\x1b[K"
-_CLEAR_BELOW: Final = "\x1b[J"
 
 
 def is_usable() -> bool:
@@ -44,7 +43,10 @@ class Terminal:
     @property
     def size(self) -> tuple[int, int]:
         """Its columns and lines, as they are now."""
-        size = os.get_terminal_size(sys.stdout.fileno())
+        try:
+            size = os.get_terminal_size(sys.stdout.fileno())
+        except OSError:  # the terminal has gone
+            return 80, 24
         return size.columns or 80, size.lines or 24
 
     @contextmanager
@@ -66,17 +68,18 @@ class Terminal:
         """Leave the terminal as it was."""
         self._write(_LEAVE)
         if self._before is not None:
-            termios.tcsetattr(self.input, termios.TCSADRAIN, self._before)
+            with suppress(termios.error):  # the terminal has gone
+                termios.tcsetattr(self.input, termios.TCSADRAIN, self._before)
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Show these lines in place of what is there, without flicker."""
+        """Show these lines, as many as the terminal has, in place of what is there."""
         width = self.size[0]
         self._console.size = self._console.size._replace(width=width)
         # After the last column there is nothing to clear, and clearing would take its character.
         drawn = [
             self._ansi(line) + ("" if line.cell_len >= width else _CLEAR_LINE_END) for line in lines
         ]
-        self._write(_HOME + "\r\n".join(drawn) + _CLEAR_BELOW)
+        self._write(_HOME + "\r\n".join(drawn))
 
     def read(self) -> bytes:
         """Return the bytes of the keys that were pressed; empty if the terminal has gone."""
@@ -91,5 +94,6 @@ class Terminal:
         return captured.get()
 
     def _write(self, text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        with suppress(OSError):  # the terminal has gone, which `read` reports
+            sys.stdout.write(text)
+            sys.stdout.flush()

@@ -22,7 +22,7 @@ from tenure.core.jobs.view import as_datetime
 
 __all__ = ["Look", "attention_lines", "fitted", "frame"]
 
-WIDE: Final = 150
+_WIDE: Final = 170
 _LOW: Final = 10
 """With less room than a heading and a row for each, only the chosen list is shown."""
 _ROOMY: Final = 26
@@ -30,31 +30,32 @@ _ROOMY: Final = 26
 _BETWEEN: Final = 3
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": ""}
 _MARKS: Final = {"error": "!", "warning": "!", "note": "-"}
-_KEYS: Final = (
-    ("tab", "list"),
-    ("enter", "look"),
-    ("p", "pause"),
-    ("c", "cancel"),
-    ("r", "requeue"),
-    ("/", "filter"),
-    ("?", "help"),
-    ("q", "quit"),
-)
+_ALWAYS: Final = (("q", "quit"), ("?", "help"))
+_IN_LISTS: Final = (("tab", "next list"), ("enter", "look into"))
+_IN_DETAILS: Final = (("escape", "back"),)
+_HERE: Final = {
+    QUEUES: (("p", "pause or resume"),),
+    JOBS: (("c", "cancel"), ("r", "requeue")),
+    TIMERS: (("p", "pause or resume"),),
+}
 _HELP: Final = """\
 Lists
-  tab, 1 to 5         choose a list
-  up, down, j, k      choose a row; page up, page down, home and end as well
-  enter               look into it: why, progress, attempts; escape goes back
-  /                   show only rows that contain a text; escape shows all again
-  ?  q                this help; the end
+  tab, 1 to 5    choose a list
+  up, down, j, k choose a row; also page up, home, end
+  enter          look into it: why, progress, attempts
+  escape         go back
+  /              show only rows that contain a text
+  escape         show all rows again
 
 Actions, which ask first
-  p                   pause or resume the queue or timer
-  c                   cancel the job: a running one is asked to stop
-  r                   requeue the job, after it has failed
+  p              pause or resume the queue or timer
+  c              cancel the job; if it runs, ask it to stop
+  r              requeue the failed job
 
-Jobs are those that run, and those that failed within the hour. 'tenure jobs ls' lists
-all of them. A queue is late if its oldest due job has waited for more than a minute.
+  ?  q           this help; quit
+
+Jobs are those that run, and those that failed within the
+hour. 'tenure jobs ls' lists all of them.
 """
 
 
@@ -65,7 +66,7 @@ class Look(NamedTuple):
     """Which store it is."""
     picture: Picture | None
     trouble: str = ""
-    """Why the store does not answer."""
+    """Why the store cannot be read."""
     age: float = 0.0
     """How many seconds ago the picture was taken."""
     details: Sequence[Text] = ()
@@ -132,11 +133,11 @@ def _title(look: Look, width: int) -> Text:
 
 
 def _trouble(look: Look, width: int) -> list[Text]:
-    """Return that the store is away, and how old the picture is."""
+    """Return that the store cannot be read, and how old the picture is."""
     if not look.trouble:
         return []
     age = "" if look.picture is None else f" Shown as it was {duration(look.age)} ago."
-    first = Text(f"! The store does not answer.{age}", "bold red")
+    first = Text(f"! Cannot read the store.{age}", "bold red")
     return [fitted(first, width), fitted(Text(f"  {safe(look.trouble)}", "dim"), width)]
 
 
@@ -154,7 +155,7 @@ def _lists(
         return []
     if room < _LOW:
         return _column([state.pane], state, rows, width, room)
-    if width < WIDE:
+    if width < _WIDE:
         return _column(range(len(PANES)), state, rows, width, room)
     left_width = (width - _BETWEEN) // 2
     left = _column([QUEUES, JOBS, REPLICAS], state, rows, left_width, room)
@@ -237,12 +238,21 @@ def _bottom(look: Look, state: State, width: int) -> Text:
         return Text.assemble(("Filter: ", "bold"), state.filter[-room:], ("_", "blink"))
     if state.message:
         return fitted(Text(safe(state.message), "bold"), width)
+    return _keys(state, width)
+
+
+def _keys(state: State, width: int) -> Text:
+    """Return what can be pressed, as far as there is room."""
     line = Text()
-    if state.filter:
-        line.append(f"filter: {cut(safe(state.filter), width // 3)}  ", "yellow")
-    if state.mode == "details":
-        line.append("escape", "bold").append(" back  ")
-    for key, word in _KEYS:
+    if state.filter and state.mode == "lists":
+        line.append(f"filter {cut(safe(state.filter), width // 3)}", "yellow")
+        line.append(", ").append("escape", "bold").append(" shows all  ")
+    keys = _IN_LISTS if state.mode == "lists" else _IN_DETAILS
+    if state.mode != "help":
+        keys = (*keys, *_HERE.get(state.pane, ()))
+    if state.mode == "lists":
+        keys = (*keys, ("/", "filter"))
+    for key, word in (*_ALWAYS, *keys):
         if line.cell_len + len(key) + len(word) + 1 <= width:
             line.append(key, "bold").append(f" {word}  ")
     line.rstrip()
