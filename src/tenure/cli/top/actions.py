@@ -52,7 +52,7 @@ def _done(action: Action) -> str:
 async def _cancel(app: Tenure, action: Action) -> str:
     job = await app.job(action.name)
     if not await job.cancel(_REASON):
-        return f"It has finished already: {_named(action)} {job.state}."
+        return f"{_named(action).capitalize()} has finished already: {job.state}."
     return f"Cancelled {_named(action)}." if job.is_finished else f"Asked {_named(action)} to stop."
 
 

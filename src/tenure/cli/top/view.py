@@ -234,11 +234,18 @@ def _bottom(look: Look, state: State, width: int) -> Text:
         asked = cut(question(state.asked, look.picture), width - 7, 4)
         return Text.assemble((asked, "bold yellow"), (" [y/N]", "bold"))
     if state.is_typing:
-        room = max(1, width - len("Filter: ") - 1)
-        return Text.assemble(("Filter: ", "bold"), state.filter[-room:], ("_", "blink"))
+        typed = _end(state.filter, width - len("Filter: ") - 1)
+        return Text.assemble(("Filter: ", "bold"), typed, (" ", "reverse"))
     if state.message:
         return fitted(Text(safe(state.message), "bold"), width)
     return _keys(state, width)
+
+
+def _end(text: str, room: int) -> str:
+    """Return as much of the end of a text as fits."""
+    while cell_len(text) > room:
+        text = text[1:]
+    return text
 
 
 def _keys(state: State, width: int) -> Text:
