@@ -26,6 +26,7 @@ from tests.cli.clockwork import EVIL, STEERING, clockwork_at
 from tests.cli.conftest import Place, Run
 from tests.cli.shop import Shop, shop_at
 from tests.cli.tty import Tty, shell_on_a_tty, top_on_a_tty
+from tests.rig.endings import settlement
 from tests.rig.wait import wait_until_async
 
 CALLS_MAX = 11
@@ -309,12 +310,13 @@ async def test_a_job_that_is_pruned_while_it_is_open(app: Tenure):
     job = await work.enqueue()
     store = engine_of(app).store
     await store.jobs.beat(["web-1"], ttl=60, meta={})
-    await store.jobs.claim("web-1", 1, ["default"], 1)
+    [record] = (await store.jobs.claim("web-1", 1, ["default"], 1)).jobs
     async with running(app) as paper:
         await paper.until(lambda screen: job.id[-8:] in screen)
         paper.press("2\r")
         await paper.until(lambda screen: "attempts" in screen and job.id in screen)
-        await job.cancel()
+        end = settlement(id=job.id, fence=record.fence, outcome="succeeded", history=b"")
+        assert await store.jobs.settle([end]) == ["settled"]
         await app.delete_job(job.id)
         await paper.until(lambda screen: f"there is no job {job.id}" in screen)
         paper.press("\x1b")

@@ -74,7 +74,7 @@ class Tty:
 
     def _shows(self, text: str, columns: int, lines: int) -> bool:
         screen = self.seen.rpartition("\x1b[H")[2]
-        rows = [re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", row) for row in screen.split("\r\n")]
+        rows = [re.sub(r"\r|\x1b\[[\d;?]*[A-Za-z]", "", row) for row in screen.split("\r\n")]
         if lines and (len(rows), len(rows[0])) != (lines, columns):
             return False
         return any(text in row for row in rows)
