@@ -59,8 +59,8 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def lists(picture: Picture, wanted: str = "") -> list[list[Row]]:
-    return [rows_of(pane, picture, wanted) for pane in PANES]
+def lists(picture: Picture, text: str = "") -> list[list[Row]]:
+    return [rows_of(pane, picture, text) for pane in PANES]
 
 
 def shown(
@@ -88,7 +88,7 @@ async def test_hostile_and_long_names_fit_every_size(app: Tenure, width: int, he
             # A very low terminal shows the chosen list alone.
             assert (f" {at + 1} {kind.title} " in text) == (height > 8 or at == pane)
     shown(picture, State(mode="help"), (width, height))
-    shown(picture, State(asked=Action("pause", QUEUES, EVIL + LONG)), (width, height))
+    shown(picture, State(pending=Action("pause", QUEUES, EVIL + LONG)), (width, height))
     shown(picture, State(message=EVIL + LONG), (width, height))
     shown(picture, State(filter=WIDE, is_typing=True), (width, height))
 
@@ -181,11 +181,11 @@ def pressed(*keys: str, rows: Sequence[Sequence[Row]] = ROWS, state: State = STA
 )
 def test_an_action_is_asked_first(keys: list[str], action: Action):
     state = pressed(*keys)
-    assert state.asked == action
+    assert state.pending == action
     assert press(state, "y", ROWS).action == action
     for other in ("n", "enter", "q", "escape", "p"):
         declined = pressed(other, state=state)
-        assert (declined.asked, declined.message) == (None, "Nothing was changed.")
+        assert (declined.pending, declined.message) == (None, "Nothing was changed.")
 
 
 @pytest.mark.parametrize(
@@ -210,16 +210,16 @@ def test_a_choice_follows_its_row():
     state = pressed("2", "down")
     moved = [*ROWS]
     moved[JOBS] = [row("job-2"), row("job-3"), row("job-1")]
-    assert pressed("c", rows=moved, state=state).asked == Action("cancel", JOBS, "job-2")
+    assert pressed("c", rows=moved, state=state).pending == Action("cancel", JOBS, "job-2")
     moved[JOBS] = [row("job-3")]
-    assert pressed("c", rows=moved, state=state).asked == Action("cancel", JOBS, "job-3")
+    assert pressed("c", rows=moved, state=state).pending == Action("cancel", JOBS, "job-3")
 
 
 def test_what_was_opened_stays_open_when_its_row_goes():
     state = pressed("2", "down", "enter")
     gone = [*ROWS]
     gone[JOBS] = [row("job-1")]
-    assert pressed("r", rows=gone, state=state).asked == Action("requeue", JOBS, "job-2")
+    assert pressed("r", rows=gone, state=state).pending == Action("requeue", JOBS, "job-2")
 
 
 def test_panes_turn_round():
@@ -229,7 +229,7 @@ def test_panes_turn_round():
 
 def test_a_filter_takes_any_character():
     state = pressed("/", *"qp?", "backspace", "enter")
-    assert (state.filter, state.is_typing, state.asked) == ("qp", False, None)
+    assert (state.filter, state.is_typing, state.pending) == ("qp", False, None)
     assert pressed("escape", state=state).filter == ""
     assert press(state, "q", ROWS).is_end
 

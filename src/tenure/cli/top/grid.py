@@ -47,8 +47,8 @@ class Row(NamedTuple):
 
     def has(self, text: str) -> bool:
         """Return whether its key or a cell contains a text, in whatever case."""
-        wanted = text.casefold()
-        return any(wanted in part.casefold() for part in (self.key, *(c.text for c in self.cells)))
+        needle = text.casefold()
+        return any(needle in part.casefold() for part in (self.key, *(c.text for c in self.cells)))
 
 
 class _Place(NamedTuple):

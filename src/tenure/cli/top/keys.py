@@ -71,9 +71,9 @@ class Keyboard:
                 at += 1
                 if name := _NAMES.get(character, character if character.isprintable() else ""):
                     yield name
-            elif found := _SEQUENCE.match(text, at):
-                at = found.end()
-                if name := _NAMES.get(found[0], ""):  # others, such as F1, mean nothing here
+            elif sequence := _SEQUENCE.match(text, at):
+                at = sequence.end()
+                if name := _NAMES.get(sequence[0], ""):  # others, such as F1, mean nothing here
                     yield name
             elif _STARTED.match(text, at):
                 self._rest = text[at:]

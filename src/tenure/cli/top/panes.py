@@ -48,9 +48,9 @@ class Pane(NamedTuple):
     read: Callable[[Picture], Iterator[Row]]
 
 
-def rows_of(pane: Pane, picture: Picture, wanted: str = "") -> list[Row]:
+def rows_of(pane: Pane, picture: Picture, text: str = "") -> list[Row]:
     """Return the rows of a list that contain a text."""
-    return [row for row in pane.read(picture) if not wanted or row.has(wanted)]
+    return [row for row in pane.read(picture) if not text or row.has(text)]
 
 
 def _queues(picture: Picture) -> Iterator[Row]:

@@ -101,8 +101,8 @@ class Program:
 
     def _list(self) -> None:
         if self._picture is not None:
-            wanted = self._state.filter
-            self._rows = [rows_of(pane, self._picture, wanted) for pane in PANES]
+            text = self._state.filter
+            self._rows = [rows_of(pane, self._picture, text) for pane in PANES]
 
     def _keys(self) -> None:
         data = self._terminal.read()

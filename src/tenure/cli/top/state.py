@@ -59,7 +59,7 @@ class State:
     scroll: int = 0
     filter: str = ""
     is_typing: bool = False
-    asked: Action | None = None
+    pending: Action | None = None
     message: str = ""
 
 
@@ -84,7 +84,7 @@ def selected_at(state: State, pane: int, rows: Sequence[Row]) -> int:
 
 def press(state: State, key: str, lists: Sequence[Sequence[Row]]) -> Step:
     """Return what a key does. `lists` has the rows of each pane that pass the filter."""
-    if state.asked is not None:
+    if state.pending is not None:
         return _answered(state, key)
     if state.is_typing:
         return Step(_typed(state, key))
@@ -117,9 +117,9 @@ def _chosen(state: State, lists: Sequence[Sequence[Row]]) -> Row | None:
 
 
 def _answered(state: State, key: str) -> Step:
-    asked, state = state.asked, replace(state, asked=None)
+    pending, state = state.pending, replace(state, pending=None)
     if key in {"y", "Y"}:
-        return Step(state, asked)
+        return Step(state, pending)
     return Step(replace(state, message="Nothing was changed."))
 
 
@@ -145,10 +145,10 @@ def _asking(state: State, key: str, row: Row | None) -> State:
         return replace(state, message=f"Only jobs can be {_DONE[key]}: press 2.")
     if row is None:
         return replace(state, message="The list is empty.")
-    # What is asked is what happens, even if another operator is faster.
+    # What the question says is what happens, even if another operator is faster.
     pause: Verb = "resume" if row.is_paused else "pause"
     verb: Verb = pause if key == "p" else "cancel" if key == "c" else "requeue"
-    return replace(state, asked=Action(verb, state.pane, row.key))
+    return replace(state, pending=Action(verb, state.pane, row.key))
 
 
 def _scrolled(state: State, key: str) -> State:

@@ -230,9 +230,9 @@ def _window(lines: Sequence[Text], scroll: int, room: int) -> list[Text]:
 
 def _bottom(look: Look, state: State, width: int) -> Text:
     """Return the last line: a question, a filter, what has happened, or the keys."""
-    if state.asked is not None:
-        asked = cut(question(state.asked, look.picture), width - 7, 4)
-        return Text.assemble((asked, "bold yellow"), (" [y/N]", "bold"))
+    if state.pending is not None:
+        text = cut(question(state.pending, look.picture), width - 7, 4)
+        return Text.assemble((text, "bold yellow"), (" [y/N]", "bold"))
     if state.is_typing:
         typed = _end(state.filter, width - len("Filter: ") - 1)
         return Text.assemble(("Filter: ", "bold"), typed, (" ", "reverse"))
