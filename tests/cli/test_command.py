@@ -48,6 +48,7 @@ COMMANDS = (
     ["timers", "freeze"],
     ["timers", "unfreeze"],
     ["timers", "explain"],
+    ["top"],
     ["why"],
     ["migrate"],
     ["doctor"],

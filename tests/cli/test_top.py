@@ -29,7 +29,7 @@ from tests.cli.tty import Tty, shell_on_a_tty, top_on_a_tty
 from tests.rig.endings import settlement
 from tests.rig.wait import wait_until_async
 
-CALLS_MAX = 11
+CALLS_MAX = 10
 
 
 @pytest.fixture
@@ -121,6 +121,29 @@ def faults() -> Faults:
 async def app(faults: Faults, clock: ManualClock) -> AsyncIterator[Tenure]:
     async with Tenure(FaultyStore("memory://", faults, clock=clock)) as app:
         yield app
+
+
+async def calls_with(timers: int) -> Counter[str]:
+    """Return the calls of a look at a store with timers that have run."""
+    faults, clock = Faults(), ManualClock()
+    app = Tenure(FaultyStore("memory://", faults, clock=clock))
+    for number in range(timers):
+
+        @app.timer(every="10s", name=f"timer-{number}")
+        async def run() -> None: ...
+
+    async with app, app.worker(queues=["default"]):
+        await clock.advance(25)
+        before = faults.calls.copy()
+        picture = await read(app)
+    assert len([view for view in picture.timers.timers if view.info.latest]) == timers
+    return Counter({name: faults.calls[name] - before[name] for name in ("read", "get", "find")})
+
+
+async def test_timers_cost_the_same_however_many_there_are():
+    few = await calls_with(1)
+    assert few == Counter(read=2, get=1, find=3)
+    assert await calls_with(60) == few
 
 
 async def test_a_look_costs_the_same_whatever_is_in_the_store(app: Tenure, faults: Faults):

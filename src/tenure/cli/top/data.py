@@ -56,7 +56,7 @@ class JobStory(Struct, frozen=True):
 
 
 async def read(app: Tenure) -> Picture:
-    """Return how the store stands: about eleven calls, whatever is in it."""
+    """Return how the store stands: about ten calls, whatever is in it."""
     engine = engine_of(app)
     services = engine.services()
     store, jobs = services.store, services.jobs

@@ -89,12 +89,14 @@ def _replica(name: str, picture: Picture) -> Iterator[RenderableType]:
         yield Text(f"The replica {safe(name)} is no longer there.")
         return
     serving = read_serving(replica.meta)
+    is_late = replica.dead or replica.expires_in <= 0
+    expires = f"in {duration(replica.expires_in)}, unless it beats"
     yield Text.assemble("Replica ", (safe(name), "bold"))
     yield Text()
     facts = [
         ("process", picture.around.fleet.where(name)),
         ("joined", f"{duration((picture.now - replica.joined) / 1e6)} ago"),
-        ("expires", f"in {duration(replica.expires_in)}, unless it beats"),
+        ("expires", "it has stopped beating; its jobs are recovered" if is_late else expires),
         ("holds", f"{replica.held:,} jobs and runs of timers"),
     ]
     if serving is not None:
