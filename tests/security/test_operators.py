@@ -11,7 +11,7 @@ from tenure.cli.commands import tenure
 # Every command, by what it may do without being told what exactly.
 LOOKING = {
     *("jobs ls", "jobs show", "jobs tail", "locks ls", "locks show", "queues ls", "replicas ls"),
-    *("dashboard", "doctor", "jobs watch", "ping", "why"),
+    *("dashboard", "doctor", "jobs watch", "ping", "top", "why"),
     *("timers ls", "timers next", "timers history", "timers explain"),
 }
 NAMED = {  # they change one thing, which has to be named
