@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import tenure.prometheus
 from tenure import Backoff, Tenure, current_job
 from tenure.app import engine_of
+from tenure.core.clock import SystemClock
 from tenure.core.jobs.records import QueueCounts
 from tenure.errors import ConfigError, StoreUnavailable
 from tenure.errors import JobFailed as JobFailedError
@@ -409,6 +410,26 @@ def counts(fleet: Any) -> int:
     return sum(faults.calls["counts"] for _, _, faults in fleet)
 
 
+class LateClock(SystemClock):
+    """The clock of a host that is 90 s late."""
+
+    def wall(self) -> int:
+        return super().wall() - 90_000_000
+
+
+async def test_the_offset_of_the_clock_is_shown_while_its_replica_counts(
+    postgres_server, namespace
+):
+    store = connect(postgres_server.app_url, namespace=namespace, clock=LateClock())
+    app = Tenure(store)
+    metrics = instrumented(app)
+    async with app:
+        page = await scrape(metrics)
+        assert page.value("clock_offset_seconds") == pytest.approx(90, abs=5)
+        await metrics.close()
+        assert (await scrape(metrics)).value("clock_offset_seconds") is None
+
+
 async def test_of_ten_scraped_replicas_one_asks_and_one_answers(fleet):
     app = fleet[0][0]
 
@@ -427,11 +448,15 @@ async def test_of_ten_scraped_replicas_one_asks_and_one_answers(fleet):
     assert pages[0].value("queue_jobs", queue="mail", state="running") == 0
     assert pages[0].value("queue_oldest_age_seconds", queue="mail") == 7
     # All calls of the store, also of those that the test does not know: the queues are counted
-    # once, and each replica asks for the lease that says who counts.
-    assert sum((faults.calls for _, _, faults in fleet), Counter()) == {"acquire": 10, "counts": 1}
+    # once, its clock is read once, and each replica asks for the lease that says who counts.
+    assert sum((faults.calls for _, _, faults in fleet), Counter()) == {
+        "acquire": 10,
+        "counts": 1,
+        "ping": 1,
+    }
     for _, metrics, _ in fleet:
         await scrape(metrics)
-    assert sum(faults.calls.total() for _, _, faults in fleet) == 11
+    assert sum(faults.calls.total() for _, _, faults in fleet) == 12
 
 
 async def test_scrapes_within_five_seconds_ask_the_store_once(fleet):

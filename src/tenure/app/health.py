@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tenure.app.engine import Engine, Services
@@ -27,10 +28,10 @@ from tenure.errors import TenureError
 from tenure.runtime.background import start_soon
 from tenure.runtime.process_info import about_this_process
 from tenure.runtime.timers.stored_schedules import read_schedules
-from tenure.stores.contract import Store
+from tenure.stores.contract import LeaseStore, Store
 from tenure.stores.lease_only import keeps_jobs
 
-__all__ = ["TEST_LEASE", "check_health", "check_process", "unreachable", "within"]
+__all__ = ["TEST_LEASE", "check_health", "check_process", "read_clock", "unreachable", "within"]
 
 T = TypeVar("T")
 
@@ -120,7 +121,7 @@ class _Look:
 
     async def run(self) -> None:
         """Make all calls; if the first one fails, the others would fail as well."""
-        if not await self._ask("ping", self._read_clock):
+        if not await self._ask("ping", partial(read_clock, self._store)):
             return
         await self._ask("lease", self._take_lease)
         if self._has_jobs:
@@ -148,13 +149,6 @@ class _Look:
         seconds = self._clock.boot() - began
         self._replies[call] = Reply(value=value, error=error, seconds=seconds)
         return not error
-
-    async def _read_clock(self) -> ClockReading:
-        sent = self._clock.boot()
-        before = self._clock.wall()
-        pong = await self._store.ping()
-        error = (self._clock.boot() - sent) / 2
-        return ClockReading((pong.now - before) / 1e6 - error, error)
 
     async def _take_lease(self) -> bool:
         """Acquire a test lease and release it; False if there are too many at a time."""
@@ -213,3 +207,11 @@ async def check_process(engine: Engine) -> Health:
             check = HealthCheck(name="heartbeat thread", status="unhealthy", detail=detail)
         checks.append(check)
     return health_of(checks)
+
+
+async def read_clock(store: LeaseStore) -> ClockReading:
+    """Return by how much the clock of a store is ahead of this host's. One call."""
+    sent, before = store.clock.boot(), store.clock.wall()
+    pong = await store.ping()
+    error = (store.clock.boot() - sent) / 2
+    return ClockReading((pong.now - before) / 1e6 - error, error)

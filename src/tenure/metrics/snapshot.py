@@ -1,4 +1,4 @@
-"""How all queues of a store stand, for the metrics of one replica.
+"""How all queues and the clock of a store stand, for the metrics of one replica.
 
 These numbers are the same for every replica, and counting them costs the store more than a job. So
 one replica of all counts and shows them: the one that has the lease `tenure:metrics`. It counts
@@ -20,6 +20,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from tenure.app import Tenure, engine_of
+from tenure.app.health import read_clock
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.leases import Granted, Lease
@@ -27,7 +28,7 @@ from tenure.errors import TenureError
 from tenure.metrics.labels import LABEL_MAX, OTHER
 from tenure.runtime.process_info import about_this_process
 
-__all__ = ["LEASE", "StoreSnapshot", "bounded_queues", "snapshot_of"]
+__all__ = ["LEASE", "StoreSnapshot", "bounded_queues", "largest_offset", "snapshot_of"]
 
 log = logging.getLogger("tenure")
 
@@ -65,6 +66,7 @@ class StoreSnapshot:
         self._holder = _Holder(self._clock)
         self._lease: Lease | None = None
         self._counts: Sequence[QueueCounts] = ()
+        self._clock_offset: float | None = None
         self._ask_from = float("-inf")
         self._valid_until = float("-inf")
 
@@ -75,6 +77,7 @@ class StoreSnapshot:
             return
         # Before the answer: other readers of the page must not ask meanwhile.
         self._ask_from = sent + _COUNT_EVERY
+        self._clock_offset = None
         counts: Sequence[QueueCounts] | None = None
         try:
             if self._engine.is_ready:
@@ -96,7 +99,11 @@ class StoreSnapshot:
             meta=about_this_process(),
         )
         self._lease = answer.lease if isinstance(answer, Granted) else None
-        return self._with_empty(await store.jobs.counts()) if self._lease else None
+        if self._lease is None:
+            return None
+        counts = self._with_empty(await store.jobs.counts())
+        self._clock_offset = (await read_clock(store)).ahead
+        return counts
 
     def _with_empty(self, counts: Sequence[QueueCounts]) -> Sequence[QueueCounts]:
         """Add the declared queues that have no jobs: a gauge must not vanish at 0."""
@@ -109,7 +116,8 @@ class StoreSnapshot:
     async def close(self) -> None:
         """Let another replica show the counts at once. Never raises an error."""
         lease, self._lease = self._lease, None
-        self._counts, self._ask_from = (), float("inf")
+        self._counts, self._clock_offset = (), None
+        self._ask_from = float("inf")
         if lease is None or not self._engine.is_ready:
             return
         with suppress(TenureError, TimeoutError):  # the lease ends by itself
@@ -132,7 +140,16 @@ class StoreSnapshot:
 
     def current(self) -> Sequence[QueueCounts]:
         """Return what to show; nothing after the lease has run out unread."""
-        return self._counts if self._clock.boot() < self._valid_until else ()
+        return self._counts if self._is_valid else ()
+
+    @property
+    def clock_offset(self) -> float | None:
+        """By how many seconds the store's clock is ahead of this host's; None: nothing to show."""
+        return self._clock_offset if self._is_valid else None
+
+    @property
+    def _is_valid(self) -> bool:
+        return self._clock.boot() < self._valid_until
 
 
 _snapshots: weakref.WeakKeyDictionary[Tenure, StoreSnapshot] = weakref.WeakKeyDictionary()
@@ -151,6 +168,12 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def largest_offset(snapshots: Sequence[StoreSnapshot]) -> float | None:
+    """Return the clock offset that is furthest from 0, of the stores of all apps of a process."""
+    offsets = [offset for each in snapshots if (offset := each.clock_offset) is not None]
+    return max(offsets, key=abs, default=None)
 
 
 def bounded_queues(queues: Sequence[QueueCounts]) -> list[QueueCounts]:

@@ -18,7 +18,7 @@ from tenure.metrics.definitions import METRICS, Metric
 from tenure.metrics.labels import OTHER, Bounded
 from tenure.metrics.lowest import Lowest, Owner
 from tenure.metrics.recorder import Write
-from tenure.metrics.snapshot import StoreSnapshot, bounded_queues
+from tenure.metrics.snapshot import StoreSnapshot, bounded_queues, largest_offset
 from tenure.observe import (
     Event,
     JobEnqueued,
@@ -71,6 +71,12 @@ class Instruments:
             "s",
             "How long the oldest due job of a queue has been due.",
         )
+        meter.create_observable_gauge(
+            "tenure.clock.offset",
+            [self._offset],
+            "s",
+            "How far the store's clock is ahead of this host's.",
+        )
 
     def of_app(self, snapshot: StoreSnapshot) -> Write:
         """Show the queues of one more app, and return what adds its values to the metrics."""
@@ -116,9 +122,17 @@ class Instruments:
         for counts in self._queues():
             yield Observation(counts.oldest or 0.0, {"tenure.queue": counts.queue})
 
-    def _queues(self) -> list[QueueCounts]:
+    def _offset(self, _: CallbackOptions) -> Iterator[Observation]:
+        self._refresh()
+        if (offset := largest_offset(self._snapshots)) is not None:
+            yield Observation(offset)
+
+    def _refresh(self) -> None:
         for snapshot in self._snapshots:
             snapshot.refresh_from_thread(_PATIENCE)
+
+    def _queues(self) -> list[QueueCounts]:
+        self._refresh()
         return bounded_queues(
             [counts for snapshot in self._snapshots for counts in snapshot.current()]
         )

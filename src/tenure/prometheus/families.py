@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from tenure.metrics.definitions import METRICS, Metric
 from tenure.metrics.lowest import Lowest, Owner
 from tenure.metrics.recorder import Write
-from tenure.metrics.snapshot import StoreSnapshot, bounded_queues
+from tenure.metrics.snapshot import StoreSnapshot, bounded_queues, largest_offset
 from tenure.prometheus.reserved_file import use_reserved_files
 
 __all__ = ["Families", "QueueGauges", "families_of"]
@@ -86,8 +86,14 @@ class QueueGauges:
             jobs.add_metric((counts.queue, "waiting"), counts.waiting)
             jobs.add_metric((counts.queue, "running"), counts.running)
             oldest.add_metric((counts.queue,), counts.oldest or 0.0)
+        clock = GaugeMetricFamily(
+            "tenure_clock_offset_seconds", "How far the store's clock is ahead of this host's."
+        )
+        if (offset := largest_offset(self.snapshots)) is not None:
+            clock.add_metric((), offset)
         yield jobs
         yield oldest
+        yield clock
 
 
 _families: weakref.WeakKeyDictionary[CollectorRegistry, Families] = weakref.WeakKeyDictionary()
