@@ -54,26 +54,20 @@ def top(target: Target, what: str | None, *, every: float) -> None:
 
     In a pipe, and with --json, it answers once.
     """
+    from tenure.cli.top.terminal import is_usable  # noqa: PLC0415 - other commands start faster
+
     if every < _INTERVAL_MIN:
         raise click.BadParameter("it must be at least 200ms.", param_hint="'--every'")
     target = target.pointed_at(what)
-    if target.screen.as_json or not _has_terminal():
+    if target.screen.as_json or not is_usable():
         _answer(target)
         return
     with suppress(KeyboardInterrupt):  # as good an end as q
         target.run_app(lambda app, store: _run(app, store, every))
 
 
-def _has_terminal() -> bool:
-    try:
-        from tenure.cli.top.terminal import is_usable  # noqa: PLC0415 - Windows has no termios
-    except ImportError:
-        return False
-    return is_usable()
-
-
 async def _run(app: Tenure, store: Store, every: float) -> None:
-    from tenure.cli.top.program import Program  # noqa: PLC0415 - other commands start faster
+    from tenure.cli.top.program import Program  # noqa: PLC0415 - as above
     from tenure.cli.top.terminal import Terminal  # noqa: PLC0415 - as above
 
     title = f"{place(store.url)}  namespace {store.namespace}"

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
-import termios
-import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
+
+try:
+    import termios
+    import tty
+except ModuleNotFoundError:  # on Windows
+    _HAS_MODES = False
+else:
+    _HAS_MODES = True
 
 __all__ = ["Terminal", "is_usable"]
 
@@ -28,6 +34,8 @@ _CLEAR_LINE_END: Final = "\x1b[K"
 
 def is_usable() -> bool:
     """Return whether there is a terminal for input and output that understands sequences."""
+    if not _HAS_MODES:
+        return False
     is_dumb = os.environ.get("TERM", "") in {"", "dumb", "unknown"}
     return sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb
 
