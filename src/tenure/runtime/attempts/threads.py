@@ -7,10 +7,8 @@ pools of the standard library would wait for it.
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
@@ -27,49 +25,76 @@ _IDLE_SECONDS = 60.0
 class _Call:
     function: Callable[[], Any]
     context: Context
-    loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+
+
+class _Worker:
+    """A thread, as the loop sees it: what it is to do next, and the lock at which it waits.
+
+    A queue for all threads would be shorter, but `queue.SimpleQueue.get` may wait for ever if
+    another thread takes the item just when its time is up (Python 3.11).
+    """
+
+    __slots__ = ("_is_given", "_next")
+
+    def __init__(self) -> None:
+        self._next: _Call | None = None
+        self._is_given = threading.Lock()
+        self._is_given.acquire()
+
+    def give(self, call: _Call | None) -> None:
+        """Let the thread do a call, or end without one. Once for each time that it is idle."""
+        self._next = call
+        self._is_given.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for what is to be done, in the thread. False if there is nothing in that time."""
+        return self._is_given.acquire(timeout=seconds)
+
+    def take(self) -> _Call | None:
+        call, self._next = self._next, None
+        return call
 
 
 class Threads:
     """Runs each function in an idle or new thread. Use it on one event loop."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._idle = 0
+        self._idle: list[_Worker] = []
         self._started = 0
-        self._ended = 0
+        self._is_closed = False
 
     def run(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a function with the caller's context variables. Returns a future of its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        if self._idle > 0:
-            self._idle -= 1
-        else:
-            # First, because the system may refuse a thread. Nothing must be queued then.
-            name = f"tenure-job-{self._started + 1}"
-            threading.Thread(target=self._work, args=[loop], name=name, daemon=True).start()
-            self._started += 1
-        self._calls.put(_Call(function, copy_context(), loop, future))
+        # The last one that became idle: the others may end after a while.
+        worker = self._idle.pop() if self._idle else self._start(loop)
+        worker.give(_Call(function, copy_context(), future))
         return future
+
+    def _start(self, loop: asyncio.AbstractEventLoop) -> _Worker:
+        worker, name = _Worker(), f"tenure-job-{self._started + 1}"
+        threading.Thread(target=self._work, args=[worker, loop], name=name, daemon=True).start()
+        self._started += 1
+        return worker
 
     def close(self) -> None:
         """End idle threads now, and the others when their functions return."""
-        for _ in range(self._started - self._ended):
-            self._calls.put(None)
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().give(None)
 
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _work(self, worker: _Worker, loop: asyncio.AbstractEventLoop) -> None:
         while True:
-            try:
-                call = self._calls.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
+            if not worker.wait(_IDLE_SECONDS):
                 # Only the loop knows whether it has given this thread new work meanwhile.
                 try:
-                    loop.call_soon_threadsafe(self._end_an_idle_one)
+                    loop.call_soon_threadsafe(self._end_if_idle, worker)
                 except RuntimeError:  # the loop is closed
                     return
                 continue
+            call = worker.take()
             if call is None:
                 return
             result, error = None, None
@@ -77,20 +102,28 @@ class Threads:
                 result = call.context.run(call.function)
             except BaseException as raised:  # noqa: BLE001 - raised in the caller, through the future
                 error = raised
-            with suppress(RuntimeError):  # the loop is closed, so no caller waits
-                call.loop.call_soon_threadsafe(self._returned, call.future, result, error)
+            try:
+                loop.call_soon_threadsafe(self._returned, worker, call.future, result, error)
+            except RuntimeError:  # the loop is closed, so no caller waits
+                return
             del call, result, error
 
-    def _end_an_idle_one(self) -> None:
-        if self._idle > 0:
-            self._idle -= 1
-            self._ended += 1
-            self._calls.put(None)
+    def _end_if_idle(self, worker: _Worker) -> None:
+        if worker in self._idle:
+            self._idle.remove(worker)
+            worker.give(None)
 
     def _returned(
-        self, future: asyncio.Future[Any], result: Any, error: BaseException | None
+        self,
+        worker: _Worker,
+        future: asyncio.Future[Any],
+        result: Any,
+        error: BaseException | None,
     ) -> None:
-        self._idle += 1
+        if self._is_closed:
+            worker.give(None)
+        else:
+            self._idle.append(worker)
         if future.done():
             return  # the caller has given up
         if error is None:
