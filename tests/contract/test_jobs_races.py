@@ -335,6 +335,19 @@ async def test_a_replica_that_leaves_leaves_no_job_behind(stores: list[Store]):
         assert await stores[0].jobs.cancel([id_of(turn)]) == ["cancelled"]
 
 
+async def test_joins_beside_a_removal_are_known(stores: list[Store]):
+    for _ in range(SIZE.rounds):
+        await join(stores[0], "ann")
+        (first,), (second,), _ = await asyncio.gather(
+            stores[0].jobs.beat(["ann"], ttl=TTL, meta={}),
+            stores[1].jobs.beat(["ann"], ttl=TTL, meta={}),
+            stores[2].jobs.orphans(by="ann", replica="ann"),
+        )
+        assert first is not None
+        assert second is not None
+        assert len(await stores[0].jobs.replicas()) <= 1
+
+
 # Cancelling.
 
 

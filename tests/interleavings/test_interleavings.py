@@ -86,6 +86,31 @@ def test_claims_that_meet_on_postgres_share_the_jobs(private_postgres: PrivatePo
             Run(claims_that_meet(seed), rig).go()
 
 
+def joins_that_meet_removals(seed: int) -> Schedule:
+    """Return a schedule in which a replica joins twice at once while its old record is removed."""
+    steps: list[Step] = []
+    for window in range(0, 6, 2):
+        steps.append(Step(window, 0, "pass_time", {"seconds": 3.0}))
+        recovery = {"delays": [], "grace": 0.0, "limit": 1}
+        for caller, (name, wish) in enumerate(
+            [
+                ("join", {"replica": "p", "ttl": 3.0}),
+                ("join", {"replica": "p", "ttl": 2.0}),
+                ("recover", recovery),
+                ("leave", {"replica": "p"}),
+            ]
+        ):
+            steps.append(Step(window + 1, caller, name, wish))
+    return Schedule("jobs", seed, tuple(steps))
+
+
+@pytest.mark.timeout(120 if SHORT else 14_400)
+def test_joins_that_meet_removals_on_postgres_are_known(private_postgres: PrivatePostgres):
+    with running("postgres", private_postgres().url) as rig:
+        for seed in range(SIZE.examples // 6):
+            Run(joins_that_meet_removals(seed), rig).go()
+
+
 MOVE: dict[str, Any] = {
     "to_in": 0.0,
     "due_in": 0.0,

@@ -64,8 +64,9 @@ class Jobs(Protocol):
     ) -> list[Beat | None]:
         """Give each record its full ttl again, counted from now, whether it has expired or not.
 
-        With `meta`, unknown replicas join: each gets a record with it. A repeat is harmless; a
-        dead record stays dead.
+        With `meta`, unknown replicas join: each gets a record with it, in the same step. So the
+        answer is None only for a dead record, also if the old record is removed at the same time.
+        A repeat is harmless; a dead record stays dead.
 
         `ahead`: by how many seconds the store's clock (`Beat.now`) has run ahead of the replicas'
         own. The deadlines of what they run are postponed by as much.

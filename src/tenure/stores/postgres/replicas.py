@@ -29,12 +29,10 @@ from tenure.stores.postgres.pool import Row
 
 __all__ = ["Replicas"]
 
-_JOIN = "SELECT tenure.replica_join($1, $2, $3, $4, $5)"
 _BEAT = "SELECT * FROM tenure.replica_beat($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_STATS = "SELECT * FROM tenure.run_stats_read($1, $2, $3, $4)"
-# The instant of a test's clock comes last.
-_BEAT_WITH_STATS = """
-SELECT * FROM tenure.replica_beat($1, $2, $3, $4, $5, $6, $7, $8, $12, $9, $10, $11)
+# For replicas that may join, and with stats. The instant of a test's clock comes last.
+_WHOLE_BEAT = """
+SELECT * FROM tenure.replica_beat($1, $2, $3, $4, $5, $6, $7, $8, $13, $9, $10, $11, $12)
 """
 _STATS = "SELECT * FROM tenure.run_stats_read($1, $2, $3, $4)"
 _LIST = "SELECT * FROM tenure.replica_list($1, $2, $3)"
@@ -95,16 +93,15 @@ class Replicas(JobPart):
         stats: Stats | None = None,
     ) -> list[Beat | None]:
         about = [("replica", replicas)]
-        for replica in () if meta is None else replicas:
-            await self._decide(_JOIN, replica, micros(ttl), encode_meta(meta or {}), about=about)
         lengths, most = (micros(ttl), micros(ahead)), (CANCELS_MAX, RESTARTS_MAX)
         since = self._looks.begin(self._clock.boot())
         arguments = (list(replicas), *lengths, *most, since, count)
-        if stats is None:
+        if meta is None and stats is None:
             rows = await self._decide(_BEAT, *arguments, about=about)
         else:
-            left = (stats.source, stats.body, micros(STATS_FOR))
-            rows = await self._decide(_BEAT_WITH_STATS, *arguments, *left, about=about)
+            joining = None if meta is None else encode_meta(meta)
+            left = (stats.source, stats.body, micros(STATS_FOR)) if stats else (None, None, None)
+            rows = await self._decide(_WHOLE_BEAT, *arguments, joining, *left, about=about)
         for row in rows[:1]:
             self._looks.end(since, row["at"], has_expired=row["expired"])
         changed = [id_ for row in rows[:1] for id_ in row["changed"]]

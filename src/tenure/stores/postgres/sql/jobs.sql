@@ -1,7 +1,8 @@
 -- Inserts of jobs, and their unique keys; see leases.sql for the rules.
 --
--- Lock order, which excludes deadlocks: rows of job_key by key, of replica, of replica_claim, of job_done
--- by id, of job by id. A function that needs a row out of this order does not wait for it (SKIP LOCKED).
+-- Lock order, which excludes deadlocks: rows of job_key by key, of replica by id (a join locks the id before the
+-- row), of replica_claim, of job_done by id, of job by id. A function that needs a row out of this order does not
+-- wait for it (SKIP LOCKED).
 --
 -- Batches come as text[], bytes as hexadecimal digits: for other arrays, asyncpg first queries the types
 -- on every new connection. Answers go as text with a letter for each item.

@@ -1,30 +1,31 @@
 -- Replicas, and jobs that are set aside; see jobs.sql for the rules.
 
--- Create the record of a replica, unless there is one.
+-- Create the record of a replica, unless there is one; renew one that another caller has created meanwhile.
+-- Returns false if the record is dead.
 CREATE FUNCTION tenure.replica_join(
-    _namespace text, _replica text, _ttl bigint, _meta text, _test_now bigint
-) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    _now bigint := tenure.now(_test_now);
+    _namespace text, _replica text, _ttl bigint, _meta text, _now bigint
+) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    LOOP
-        -- If the replica has joined and claimed before, this is a second row. The row with the last claim counts,
-        -- and both are deleted together.
-        INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
-        ON CONFLICT DO NOTHING;
-        -- Missing if it was removed meanwhile. One caller at a time continues.
-        -- index: replica_claim_pkey
-        PERFORM FROM tenure.replica_claim c
-        WHERE c.namespace = _namespace AND c.replica = _replica FOR UPDATE;
-        CONTINUE WHEN NOT FOUND;
-        -- index: replica_pkey
-        IF NOT EXISTS (SELECT FROM tenure.replica r
-                       WHERE r.namespace = _namespace AND r.id = _replica) THEN
-            INSERT INTO tenure.replica (namespace, id, meta, joined, renewed, ttl)
-            VALUES (_namespace, _replica, _meta, _now, _now, _ttl);
-        END IF;
-        EXIT;
-    END LOOP;
+    -- One caller at a time creates a record, because its key is not unique. A row of replica_claim cannot serve
+    -- as the lock: removals wait for it while they have the row of replica locked, which is locked next here.
+    PERFORM pg_advisory_xact_lock(hashtextextended('tenure.replica ' || _namespace || ' ' || _replica, 0));
+    -- index: replica_pkey
+    UPDATE tenure.replica r SET renewed = _now, ttl = _ttl
+    WHERE r.namespace = _namespace AND r.id = _replica AND NOT r.dead;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    -- index: replica_pkey
+    IF EXISTS (SELECT FROM tenure.replica r WHERE r.namespace = _namespace AND r.id = _replica) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO tenure.replica (namespace, id, meta, joined, renewed, ttl)
+    VALUES (_namespace, _replica, _meta, _now, _now, _ttl);
+    -- A row that was left behind may have a last claim. Then this is a second row; the one with the last claim
+    -- counts, and both are deleted together.
+    INSERT INTO tenure.replica_claim (namespace, replica) VALUES (_namespace, _replica)
+    ON CONFLICT DO NOTHING;
+    RETURN true;
 END
 $$;
 
@@ -104,11 +105,13 @@ $$;
 -- Renew records, and return the news for their processes. The first row also has the changed jobs.
 --
 -- _from: an instant up to which all expired rows are gone, so the search begins there; NULL if that is
--- unknown. held is NULL unless _count. _stats are kept for readers, for _stats_for.
+-- unknown. held is NULL unless _count. _stats are kept for readers, for _stats_for. With _meta, unknown
+-- replicas join, in this transaction: a record that was removed just before is created again, and not missed.
 CREATE FUNCTION tenure.replica_beat(
     _namespace text, _replicas text[], _ttl bigint, _ahead bigint, _cancels_max integer,
     _restarts_max integer, _from bigint, _count boolean, _test_now bigint,
-    _source text DEFAULT NULL, _stats bytea DEFAULT NULL, _stats_for bigint DEFAULT NULL
+    _meta text DEFAULT NULL, _source text DEFAULT NULL, _stats bytea DEFAULT NULL,
+    _stats_for bigint DEFAULT NULL
 ) RETURNS TABLE (
     known boolean, cancels text[], held bigint, expired boolean, at bigint, changed text[])
 LANGUAGE plpgsql VOLATILE AS $$
@@ -125,7 +128,8 @@ BEGIN
         -- index: replica_pkey
         UPDATE tenure.replica r SET renewed = _now, ttl = _ttl
         WHERE r.namespace = _namespace AND r.id = _replica AND NOT r.dead;
-        IF FOUND THEN
+        IF FOUND OR (_meta IS NOT NULL
+                     AND tenure.replica_join(_namespace, _replica, _ttl, _meta, _now)) THEN
             _alive := _alive || _replica;
             IF _ahead > 0 THEN
                 -- A job that is being settled or recovered needs no later deadline.

@@ -19,7 +19,7 @@ BEGIN
             'lease_release', 'lease_renew', 'job_cancel', 'job_claim', 'job_count_tagged',
             'job_counts', 'job_delete', 'job_find', 'job_get', 'job_hold', 'job_insert', 'job_note',
             'job_orphans', 'job_prune', 'job_requeue', 'job_set_aside', 'job_settle', 'job_sift',
-            'job_stranded', 'queue_pause', 'replica_beat', 'replica_join', 'replica_list',
+            'job_stranded', 'queue_pause', 'replica_beat', 'replica_list',
             'run_stats_read', 'schedule_commit', 'schedule_declare', 'schedule_read')
     LOOP
         EXECUTE format(
