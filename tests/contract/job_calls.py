@@ -48,7 +48,7 @@ ENDS: dict[str, JobState] = {
 }
 """The state of a job after an attempt with this outcome."""
 
-_claim_numbers = count(1)
+_claim_numbers = count(1000)  # above those that tests write out
 
 
 def id_of(number: int) -> str:
