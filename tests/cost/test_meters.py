@@ -12,6 +12,7 @@ from tenure.app import engine_of
 from tenure.testing import ManualClock
 from tests.cost import table
 from tests.cost.meters import METERS, Meter, Reading
+from tests.cost.scenarios import ticks_together
 from tests.cost.stage import Stage, perform
 
 Meters = Callable[[str], Meter]
@@ -95,6 +96,32 @@ async def test_postgres_counts_statements_inside_functions(meters: Meters):
     assert locked["round trips"] == 1
     assert locked["statements"] > 1  # the function's own
     assert min(locked["pages"], locked["bytes written"]) > 0
+
+
+async def test_postgres_has_flushed_its_log_when_the_stage_is_quiet(meters: Meters):
+    meter: Any = meters("postgres")
+    unflushed = "SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()"
+
+    async def commit(stage: Stage) -> None:
+        await stage.app()
+        with meter._admin.transaction():
+            # As wake-ups are committed: without a wait for the disk.
+            meter._admin.execute("SET LOCAL synchronous_commit = off")
+            meter._admin.execute("SELECT pg_notify('somewhere', '')")
+        await stage.quiet()
+        assert meter._row(unflushed) == (0,)
+        async with stage.measured("one more flush", 1):
+            meter._flushed_up_to = 0
+            await stage.quiet()
+
+    costs = await perform(meter, commit)
+    assert costs["one more flush"]["bytes written"] == 0
+
+
+async def test_postgres_touches_the_same_pages_whatever_was_measured_before(meters: Meters):
+    costs = [await perform(meters("postgres"), ticks_together) for _ in range(2)]
+    first, second = ([cost["pages"] for cost in costs_.values()] for costs_ in costs)
+    assert first == second
 
 
 COSTS = {"lock pair": {"statements": 10.0, "bytes written": 1000.0}}
