@@ -12,7 +12,8 @@ import pydantic
 import pytest
 
 from tenure import ResultUnavailable, Tenure
-from tenure.core.jobs.results import store_result
+from tenure.core.jobs.results import shown_result, store_result
+from tenure.core.values.json import shown_value
 from tenure.core.values.written_result import Written
 from tenure.http import Owner
 from tenure.observe import ResultNotStored
@@ -213,3 +214,26 @@ def test_both_forms_of_a_result_count_for_its_limit():
     written = Written(sent=b"1" * 10, exact=b"2" * 10)
     assert store_result(written, 20)[1] == ""
     assert "it takes 20 bytes" in store_result(written, 19)[1]
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (None, (b"", "")),
+        (b"[1]", (b"[1]", "")),
+        (b'!{"sent":[1],"exact":[2]}', (b"[1]", "")),
+        (b'!{"problem":"it is too large"}', (b"", "it is too large")),
+        (b'!{"sent":', (b'!{"sent":', "")),
+        (b"!" + b"[" * 100_000, (b"!" + b"[" * 100_000, "")),
+    ],
+    ids=["none", "plain", "two forms", "a problem", "damaged", "deep"],
+)
+def test_tools_show_every_stored_result(stored: bytes | None, shown: tuple[bytes, str]):
+    assert shown_result(stored) == shown
+
+
+def test_tools_show_bytes_that_are_not_json():
+    assert shown_value(None) is None
+    assert shown_value(b'{"image":[1]}') == {"image": [1]}
+    assert shown_value(b"\xff" * 1234) == "(1,234 bytes that are not JSON)"
+    assert shown_value(b"[" * 100_000) == "(100,000 bytes that are not JSON)"

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tenure.core.jobs.options import read_options
 from tenure.core.jobs.records import JobRecord
-from tenure.core.jobs.results import read_stored
-from tenure.core.values.json import decode_plain
+from tenure.core.jobs.results import shown_result
+from tenure.core.values.json import shown_value
 from tenure.dashboard.viewer import Viewer
 from tenure.errors import ConfigError
 
@@ -66,11 +66,11 @@ class Masks:
         """
         rule = self._rule(job.task)
         names = None if rule is None or isinstance(rule, str) else frozenset(rule)
-        result, problem = _result(job)
+        result, problem = shown_result(job.result)
         stored = {"arguments": job.payload, "checkpoint": job.checkpoint, "result": result}
         too_large = [part for part, data in stored.items() if data and len(data) > _SHOWN_MAX]
         values = {
-            part: None if part in too_large else _plain(data) for part, data in stored.items()
+            part: None if part in too_large else shown_value(data) for part, data in stored.items()
         }
         masked: list[str] = []
         if names is not None:
@@ -108,27 +108,7 @@ def _masked(values: dict[str, Any], names: frozenset[str]) -> tuple[dict[str, An
 
 def argument_names(payload: bytes) -> list[str]:
     """Return the names of a job's arguments, which say nothing of their values."""
-    arguments = _plain(payload)
+    arguments = shown_value(payload)
     if not isinstance(arguments, dict):
         return []
     return [name[:_NAME_MAX] for name in [*arguments][:_NAMES_MAX]]
-
-
-def _result(job: JobRecord) -> tuple[bytes | None, str]:
-    """Return a result as it is sent over HTTP, and why callers do not get it, if so."""
-    if job.result is None:
-        return None, ""
-    try:
-        stored = read_stored(job.result)
-    except (ValueError, RecursionError):
-        return job.result, ""
-    return bytes(stored.sent), stored.problem
-
-
-def _plain(data: bytes | None) -> Any:
-    if not data:
-        return None
-    try:
-        return decode_plain(data)
-    except (ValueError, RecursionError):
-        return f"({len(data):,} bytes that are not JSON)"

@@ -11,19 +11,14 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from tenure.cli.jobs.table import (
-    STYLES,
-    payload,
-    progress_of,
-    shown_result,
-    state_of,
-    timer_of,
-)
+from tenure.cli.jobs.table import STYLES, progress_of, state_of, timer_of
 from tenure.cli.tables import Cell, table
 from tenure.cli.text import duration, joined, safe, took
+from tenure.core.jobs.results import shown_result
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.definition import TickArguments
+from tenure.core.values.json import shown_value
 from tenure.core.why import Surroundings, Why
 from tenure.jobs import Job
 
@@ -71,7 +66,7 @@ def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:
     yield "timeout", _timeout(job, now)
     yield "kept", _kept(job, now)
     yield "checkpoint", _text(record.checkpoint)
-    result, problem = shown_result(record)
+    result, problem = shown_result(record.result)
     yield "result", joined(_text(result), safe(f"not available: {problem}") if problem else "")
     yield "reason", safe(job.reason)
     yield "error", safe(job.error or "")
@@ -180,4 +175,4 @@ def _when(micros: int, now: int) -> str:
 
 
 def _text(data: bytes | None) -> str:
-    return safe(json.dumps(payload(data), ensure_ascii=False)) if data else ""
+    return safe(json.dumps(shown_value(data), ensure_ascii=False)) if data else ""

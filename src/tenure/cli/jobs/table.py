@@ -10,13 +10,12 @@ from rich.text import Text
 
 from tenure.cli.tables import Cell, ShrinkingCell, table
 from tenure.cli.text import count, duration, instant, joined, safe, took
-from tenure.core.jobs.records import JobRecord
-from tenure.core.jobs.results import read_stored
+from tenure.core.jobs.results import shown_result
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.states import JobState
 from tenure.core.jobs.view import waits_for_its_task
 from tenure.core.schedules.records import TIMERS_QUEUE
-from tenure.core.values.json import decode_plain
+from tenure.core.values.json import shown_value
 from tenure.jobs import Job
 
 __all__ = [
@@ -25,9 +24,7 @@ __all__ = [
     "full_document",
     "id_of",
     "listed",
-    "payload",
     "progress_of",
-    "shown_result",
     "state_of",
     "summary",
     "timer_of",
@@ -72,13 +69,14 @@ def document(job: Job[Any]) -> dict[str, Any]:
         "error": job.error,
         "schedule": record.schedule or None,
         "parent": job.parent,
-        "arguments": payload(record.payload),
+        "arguments": shown_value(record.payload),
     }
 
 
 def full_document(job: Job[Any]) -> dict[str, Any]:
     """Return what the JSON of `jobs show` says about a job."""
     record = job.record
+    result, problem = shown_result(record.result)
     return {
         **document(job),
         "timeout": record.timeout,
@@ -86,9 +84,9 @@ def full_document(job: Job[Any]) -> dict[str, Any]:
         "retention_failed": record.retention_failed,
         "fence": record.fence,
         "revision": record.revision,
-        "result": payload(shown_result(record)[0]),
-        "result_problem": shown_result(record)[1] or None,
-        "checkpoint": payload(record.checkpoint),
+        "result": shown_value(result),
+        "result_problem": problem or None,
+        "checkpoint": shown_value(record.checkpoint),
         "trace": job.trace,
         "history": [
             {
@@ -163,24 +161,3 @@ def progress_of(job: Job[Any]) -> str:
 
 def _losses_of(job: Job[Any]) -> str:
     return f"lost {count(job.losses, 'time')}" if job.losses else ""
-
-
-def shown_result(record: JobRecord) -> tuple[bytes, str]:
-    """Return a result as it is sent over HTTP, and why callers do not get it, if so."""
-    if record.result is None:
-        return b"", ""
-    try:
-        stored = read_stored(record.result)
-    except (ValueError, RecursionError):
-        return record.result, ""
-    return bytes(stored.sent), stored.problem
-
-
-def payload(data: bytes | None) -> Any:
-    """Return stored arguments, a result or a checkpoint as plain values."""
-    if not data:
-        return None
-    try:
-        return decode_plain(data)
-    except (ValueError, RecursionError):
-        return f"({len(data):,} bytes that are not JSON)"

@@ -15,7 +15,7 @@ from msgspec import Struct
 from tenure.core.leases import storable
 from tenure.core.values.written_result import Written
 
-__all__ = ["StoredResult", "read_stored", "store_result"]
+__all__ = ["StoredResult", "read_stored", "shown_result", "store_result"]
 
 _NOTE = b"!"
 _PROBLEM_MAX = 1000
@@ -63,3 +63,17 @@ def read_stored(result: bytes) -> StoredResult:
     if result.startswith(_NOTE):
         return _note.decode(result[len(_NOTE) :])
     return StoredResult(msgspec.Raw(result))
+
+
+def shown_result(result: bytes | None) -> tuple[bytes, str]:
+    """Return a stored result as tools show it, and why callers do not get it, if so.
+
+    That is the JSON that HTTP clients get. A damaged note is returned as it is stored.
+    """
+    if result is None:
+        return b"", ""
+    try:
+        stored = read_stored(result)
+    except (ValueError, RecursionError):
+        return result, ""
+    return bytes(stored.sent), stored.problem

@@ -41,6 +41,7 @@ __all__ = [
     "is_readable",
     "load_pydantic",
     "shallow",
+    "shown_value",
     "use_pydantic",
 ]
 
@@ -90,6 +91,19 @@ def encode_comparable(value: Any) -> bytes:
 def decode_plain(text: bytes) -> Any:
     """Decode JSON without a declared type to plain values."""
     return msgspec.json.decode(shallow(text))
+
+
+def shown_value(stored: bytes | None) -> Any:
+    """Return stored arguments, a checkpoint or a result as tools show them: plain values.
+
+    For nothing, None. For bytes that are not JSON, a text that says how many.
+    """
+    if not stored:
+        return None
+    try:
+        return decode_plain(stored)
+    except (ValueError, RecursionError):
+        return f"({len(stored):,} bytes that are not JSON)"
 
 
 def shallow(text: bytes) -> bytes:
