@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,14 @@ METHODS = [
 
 def test_a_store_has_few_methods():
     assert len(METHODS) <= METHODS_MAX, METHODS
+
+
+def test_the_page_for_authors_of_stores_counts_them_correctly():
+    page = (Path(__file__).parents[2] / "docs" / "write-a-store.md").read_text(encoding="utf-8")
+    counts = re.findall(r"`store\.(\w+)` \| `tenure\.stores\.contract\.\w+`, (\d+) methods", page)
+    assert {part: int(count) for part, count in counts} == {
+        part: len(methods_of(protocol)) for part, protocol in PARTS.items()
+    }
 
 
 def test_every_store_has_all_of_them_in_the_same_places():
