@@ -62,7 +62,7 @@ async def test_a_repeat_uses_its_own_ttl(place: Place, clock: ManualClock):
     assert await place.holder() is None
 
 
-async def test_a_repeat_gets_the_lease_as_it_was_granted(store: Store):
+async def test_a_repeat_keeps_the_limit_and_meta_of_the_grant(store: Store):
     await take(store, "key", "ann", limit=2, meta={"try": "first"})
     again = await take(store, "key", "ann", limit=3, meta={"try": "second"})
     assert (again.limit, again.meta) == (2, {"try": "first"})

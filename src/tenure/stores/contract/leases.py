@@ -11,7 +11,11 @@ __all__ = ["Leases"]
 
 
 class Leases(Protocol):
-    """The lease part of a store."""
+    """The lease part of a store.
+
+    A lease record that cannot be read counts as held until its end, or until `discard` removes it:
+    `acquire` answers `Busy`, other calls as if it did not exist. `damage` of the store names it.
+    """
 
     async def acquire(
         self,
@@ -31,8 +35,8 @@ class Leases(Protocol):
         waiter: not on a free key, and not by asking with a larger limit.
 
         The fence is larger than every earlier fence of this key, also over release, removal of
-        idle keys and clock steps. A holder that has the lease already gets it again: same fence,
-        full ttl.
+        idle keys and clock steps. A holder that has the lease already gets it again: the fence,
+        limit, meta and start of the first grant, with the full ttl of this call.
 
         Refused with `waiting` > 0, the caller joins the queue (or keeps its place) for that many
         seconds. Asking again with `waiting` replaces its ttl, limit, meta and time; asking without
@@ -56,13 +60,14 @@ class Leases(Protocol):
         ...
 
     async def renew(self, leases: Sequence[Lease]) -> list[bool | None]:
-        """Give each lease its full `ttl` again, counted from now.
+        """Let each lease live for the `ttl` that it is passed with, counted from now.
 
         True: done. False: this lease (key, holder, fence) does not exist or has ended; it is never
         resurrected. None: undecided, because another transaction has it locked; try again.
 
         A lease that is passed as `kept` was released by its holder: its place becomes free when its
-        ttl is over, and no grant takes it over.
+        ttl is over, and no grant takes it over. It stays `kept` if a late renewal without `kept`
+        arrives afterwards.
         """
         ...
 
