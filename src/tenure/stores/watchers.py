@@ -5,20 +5,30 @@ runtime waits inside `watch`. A wake-up is only a hint: a waiter that misses one
 a second later, so a wake-up may be sent twice or too early, and none has to arrive.
 
 A store without push keeps the newest wake-ups beside its data, each with a number, and polls them
-while there are watchers. Its own calls ring in the same way, as `wake` reaches one store object:
+while there are watchers. Its own calls ring in the same way, as `wake` reaches one store object.
+`close` cancels the poller and sets `_armed`:
 
     @asynccontextmanager
     async def watch(self, *topics: Topic) -> AsyncIterator[Watch]:
         async with self._watchers.watch(*topics) as watch:
             if self._poller is None or self._poller.done():
-                self._poller = asyncio.create_task(self._poll(await self._newest_number()))
+                self._armed = asyncio.Event()
+                self._poller = asyncio.create_task(self._poll(self._armed))
+            await self._armed.wait()
             yield watch
 
-    async def _poll(self, number: int) -> None:
+    async def _poll(self, armed: asyncio.Event) -> None:
+        number = None  # of the newest wake-up that was read; the first call returns no holders
         while self._watchers.topics:
+            with suppress(StoreError):  # no wake-ups for now
+                number, holders = await self._read_wake_ups(number)
+                for holder in holders:
+                    self._watchers.wake(("lease", holder))
+            armed.set()
             await self.clock.sleep(0.05)
-            for number, holder in await self._wake_ups_after(number):
-                self._watchers.wake(("lease", holder))
+
+If the newest number is smaller than the one that was read last, the data was replaced: its wake-ups
+count from there.
 """
 
 from __future__ import annotations
