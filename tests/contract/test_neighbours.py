@@ -3,11 +3,10 @@
 What it answers alone is asked of a memory store, so this also shows that all stores agree.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
-import msgspec
 import pytest
 
 from tenure.core.jobs.records import Note, Unique
@@ -20,19 +19,14 @@ from tenure.core.schedules.records import (
     Room,
     Write,
 )
-from tenure.stores.connect import connect
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.calls import ask
 from tests.contract.commit_calls import tick_line
 from tests.contract.job_calls import AT_ONCE, ended, id_of, new
+from tests.contract.stories import Step, alone, check_answers, play
 from tests.contract.worlds import World
 from tests.rig.endings import bury, leave, recover
-
-Step: TypeAlias = Callable[[Store, str], Awaitable[Any]] | float
-"""A call on a key, or a number of seconds that pass."""
-
-AGES = 10**14  # microseconds: larger numbers are instants or fences
 
 
 def asks(holder: str, **details: Any) -> Step:
@@ -102,61 +96,13 @@ LEASES: list[Step] = [
 ]
 
 
-async def play(
-    steps: Sequence[Step], places: Sequence[tuple[Store, str]], clock: ManualClock
-) -> list[list[Any]]:
-    """Take each step in each place in turn; return the answers by place."""
-    began = clock.wall()
-    answers: list[list[Any]] = [[] for _ in places]
-    for step in steps:
-        if isinstance(step, float):
-            clock.shift(step)
-            continue
-        for (store, key), story in zip(places, answers, strict=True):
-            story.append(_since(began, key, msgspec.to_builtins(await step(store, key))))
-    return answers
-
-
-def _since(began: int, key: str, answer: Any) -> Any:
-    """Return an answer with instants as distances from the beginning, and without the key.
-
-    Left out is where stores differ: some count fences for the whole namespace, and `Beat.now` is
-    an instant of the clock that a store goes by.
-    """
-    if isinstance(answer, dict):
-        return {
-            _since(began, key, name): _since(began, key, part)
-            for name, part in answer.items()
-            if name not in ("fence", "revision", "now")
-        }
-    if isinstance(answer, list | tuple):
-        return [_since(began, key, part) for part in answer]
-    if isinstance(answer, str):
-        return answer.replace(key, "KEY")
-    if isinstance(answer, int) and answer > AGES:
-        return answer - began
-    return round(answer, 6) if isinstance(answer, float) else answer
-
-
-async def alone(steps: Sequence[Step], key: str) -> list[Any]:
-    """Return the answers of a memory store that holds nothing else."""
-    clock = ManualClock()
-    store = connect("memory://", namespace="alone", clock=clock)
-    await store.open()
-    try:
-        [answers] = await play(steps, [(store, key)], clock)
-    finally:
-        await store.close()
-    return answers
-
-
 @pytest.mark.leases
 async def test_a_key_next_to_busy_ones_answers_as_if_alone(world: World, clock: ManualClock):
     expected = await alone(LEASES, "place-x")
     here, there = await world.store(), await world.store(f"{world.namespace}-other")
     places = [(store, key) for key in ("place-a", "place-b") for store in (here, there)]
     for answers in await play(LEASES, places, clock):
-        assert answers == expected
+        check_answers(LEASES, answers, expected)
 
 
 # Jobs.
@@ -251,7 +197,7 @@ async def test_the_jobs_of_a_namespace_next_to_a_busy_one_go_on_as_if_alone(
     expected = await alone(JOBS, "KEY")
     here, there = await world.store(), await world.store(f"{world.namespace}-other")
     for answers in await play(JOBS, [(here, "KEY"), (there, "KEY")], clock):
-        assert answers == expected
+        check_answers(JOBS, answers, expected)
 
 
 # Schedules.
@@ -340,4 +286,4 @@ async def test_the_schedules_of_a_namespace_next_to_a_busy_one_go_on_as_if_alone
     expected = await alone(SCHEDULES, "KEY")
     here, there = await world.store(), await world.store(f"{world.namespace}-other")
     for answers in await play(SCHEDULES, [(here, "KEY"), (there, "KEY")], clock):
-        assert answers == expected
+        check_answers(SCHEDULES, answers, expected)

@@ -9,7 +9,8 @@ from tenure.core.leases import Lease
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
 from tests.contract.job_calls import ended, find_all, id_of, new
-from tests.contract.test_neighbours import Step, alone, asks, calls, play
+from tests.contract.stories import Step, alone, check_answers, play
+from tests.contract.test_neighbours import asks, calls
 from tests.contract.worlds import World
 
 
@@ -273,6 +274,4 @@ async def test_every_store_answers_a_story_of_calls_in_the_same_way(
 ):
     expected = await alone(story, "KEY")
     [answers] = await play(story, [(await world.store(), "KEY")], clock)
-    assert len(answers) == len(expected)
-    for number, (answer, expected_answer) in enumerate(zip(answers, expected, strict=True)):
-        assert (number, answer) == (number, expected_answer)
+    check_answers(story, answers, expected)
