@@ -1,9 +1,20 @@
 import pytest
 
 from tenure.core.jobs.records import Pruned
+from tenure.core.leases import Granted
 from tenure.stores.contract import Store
 from tenure.testing import ManualClock
-from tests.contract.calls import be_refused, holders, line, prune_leases, renew, take, use
+from tests.contract.calls import (
+    TTL,
+    ask,
+    be_refused,
+    holders,
+    line,
+    prune_leases,
+    renew,
+    take,
+    use,
+)
 
 pytestmark = pytest.mark.leases
 
@@ -70,6 +81,22 @@ async def test_the_answer_says_whether_more_keys_are_left(store: Store, kept: in
     await use(store, *(f"key-{number}" for number in range(5)))
     assert await store.prune(idle=0, limit=3) == Pruned(3 * kept, 0, bool(kept))
     assert await store.prune(idle=0, limit=3) == Pruned(2 * kept, 0, False)
+
+
+async def test_pruning_until_no_more_is_left_forgets_every_expired_lease(
+    store: Store, clock: ManualClock
+):
+    for number in range(5):
+        await take(store, f"key-{number}", "ann")
+    clock.shift(TTL)
+    calls = 1
+    while (await store.prune(idle=0, limit=2)).more:
+        calls += 1
+        assert calls < 10, "prune says without end that there is more to remove"
+    for number in range(5):
+        answer = await ask(store, f"key-{number}", "ben")
+        assert isinstance(answer, Granted)
+        assert not answer.took_over, "prune has left an expired lease behind, and says it has not"
 
 
 async def test_a_forgotten_key_starts_afresh(store: Store):

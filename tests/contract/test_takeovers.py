@@ -49,6 +49,10 @@ async def look(place: Place, clock: ManualClock, lease: Lease) -> None:
     await place.store.leases.find()
 
 
+async def wait_almost_a_day(place: Place, clock: ManualClock, lease: Lease) -> None:
+    clock.shift(86_399)
+
+
 async def another_is_refused(place: Place, clock: ManualClock, lease: Lease) -> None:
     await place.be_refused("cem")
 
@@ -87,6 +91,11 @@ async def repeat(place: Place, clock: ManualClock, lease: Lease) -> None:
 
 STORIES: dict[str, tuple[list[Step], bool]] = {
     "never released": ([end], True),
+    "never released, and acquired almost a day later": ([end, wait_almost_a_day], True),
+    "seen by others after its end, and acquired almost a day later": (
+        [end, look, wait_almost_a_day],
+        True,
+    ),
     "renewed once": ([renew_as_before, end], True),
     "acquired again by its holder": ([repeat, end], True),
     "seen by others after its end": ([end, look, renew_as_before], True),
@@ -144,7 +153,8 @@ async def test_a_grant_takes_over_what_was_never_released(
     lease = await place.take("ann", ttl=TTL)
     for step in steps:
         await step(place, clock, lease)
-    assert await took_over(place.store, place.key, "ben", limit=place.limit) is expected
+    answer = await took_over(place.store, place.key, "ben", limit=place.limit)
+    assert answer is expected, f"took_over must be {expected} after {[s.__name__ for s in steps]}"
 
 
 async def test_a_prune_after_long_holds_leaves_a_semaphore_to_take_over(
