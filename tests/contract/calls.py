@@ -30,7 +30,7 @@ async def ask(
 async def take(store: Store, key: str, holder: str, **details) -> Lease:
     """Acquire, and be granted."""
     answer = await ask(store, key, holder, **details)
-    assert isinstance(answer, Granted), answer
+    assert isinstance(answer, Granted), f"{holder} must be granted {key!r}, but got {answer}"
     return answer.lease
 
 
@@ -47,7 +47,7 @@ async def take_in_time(store: Store, key: str, holder: str, *, clock: ManualCloc
 async def be_refused(store: Store, key: str, holder: str, **details) -> Busy:
     """Acquire, and be refused."""
     answer = await ask(store, key, holder, **details)
-    assert isinstance(answer, Busy), answer
+    assert isinstance(answer, Busy), f"{holder} must be refused {key!r}, but got {answer}"
     return answer
 
 
