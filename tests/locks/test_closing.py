@@ -90,8 +90,11 @@ async def test_a_slow_prune_costs_no_lease(app, faults, clock):
 
 
 async def test_closing_leaves_no_thread():
+    before = threading.enumerate()
+
     def ours() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("tenure")]
+        new = [thread.name for thread in threading.enumerate() if thread not in before]
+        return [name for name in new if name.startswith("tenure")]
 
     async with Tenure("memory://") as app, app.lock("x", ttl=1):
         assert ours() == ["tenure-host"]
