@@ -20,8 +20,8 @@ check: setup  ## Lint, formatting, names, types, import layers
 	@$(BIN)/mypy --no-error-summary && echo 'types: ok'
 	@out=$$($(BIN)/lint-imports --no-logo --no-cache) && echo 'layers: ok' || { echo "$$out"; exit 1; }
 
-test: check  ## The gate: checks, then all tests; ARGS="-k fence" goes to pytest
-	@$(BIN)/python scripts/test.py $(ARGS)
+test: check  ## The gate: checks, then tests of everything; ARGS="-k fence" goes to pytest
+	@$(BIN)/python scripts/test.py --gate $(ARGS)
 
 demo:  ## Run the tour of what Tenure does; needs no server
 	@$(PYTHON) scripts/setup.py demo
@@ -50,7 +50,7 @@ interleavings: setup  ## Interleave and cut calls on the real stores, SEEDS for 
 chaos: setup  ## Kill, pause and cut off real processes for 25 minutes; ARGS="--minutes 5" for less
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-proof: setup  ## Tests of chance at length, simulation, chaos; numbers into the README (75 minutes)
+proof: setup  ## All tests at length, simulation, chaos; numbers into the README (90 minutes)
 	@$(BIN)/python scripts/proof.py $(ARGS)
 
 browser:  ## Test the pages of the dashboard in Chromium; ARGS="-k dark" goes to pytest

@@ -1,7 +1,8 @@
-"""Run the tests in one session: python scripts/test.py [--record] [pytest arguments].
+"""Run the tests in one session: python scripts/test.py [--gate] [--record] [pytest arguments].
 
-The last two things printed are a table of what the tests of each folder took and, alone on its
-line, the sum. `--record` writes down which tests are slow, so that later runs begin with them.
+`--gate` leaves some of them to `make proof`, see tests/rig/draw.py. `--record` writes down which
+tests are slow, so that later runs begin with them. The last two things printed are a table of what
+the tests of each folder took and, alone on its line, the sum.
 """
 
 import compileall

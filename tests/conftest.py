@@ -12,7 +12,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 pytest.register_assert_rewrite("tests.contract.calls", "tests.contract.stories", "tests.model.pair")
 
-pytest_plugins = ["tests.rig.session", "tests.rig.fixtures", "tests.contract.worlds"]
+pytest_plugins = [
+    "tests.rig.draw",  # before what orders the tests
+    "tests.rig.session",
+    "tests.rig.fixtures",
+    "tests.contract.worlds",
+]
 
 
 @pytest.fixture(autouse=True)

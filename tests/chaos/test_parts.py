@@ -55,6 +55,7 @@ async def test_jobs_that_eat_all_memory_fail_alone(store: Family, chaos_folder: 
     check(tally)
 
 
+@pytest.mark.proof("a test of the floors")
 @on("redis")
 async def test_without_poison_floors_are_missed_and_nothing_is_violated(
     store: Family, chaos_folder: Path
@@ -66,6 +67,7 @@ async def test_without_poison_floors_are_missed_and_nothing_is_violated(
     assert any(" 0 memory kills" in line for line in tally.missed())
 
 
+@pytest.mark.proof("tests/process/test_full_redis.py fills one in the gate")
 async def test_a_full_redis_keeps_its_locks_and_loses_nothing(chaos_folder: Path):
     if reason := missing("redis"):
         pytest.skip(reason)
@@ -75,6 +77,7 @@ async def test_a_full_redis_keeps_its_locks_and_loses_nothing(chaos_folder: Path
     check(tally)
 
 
+@pytest.mark.proof("the gate sets clocks in tests/sim, tests/jobs and tests/timers")
 @pytest.mark.skipif(bool(clocks.impossible()), reason=clocks.impossible())
 @on("redis", "postgres")
 async def test_a_clock_that_is_set_makes_nothing_stale_or_double(store: Family, chaos_folder: Path):
@@ -107,6 +110,7 @@ def test_a_full_disk_loses_nothing(store: Family, chaos_folder: Path):
     assert "no violation" in run.stdout
 
 
+@pytest.mark.proof("a test of the floors")
 @on("sqlite")
 def test_a_disk_with_room_misses_floors_and_violates_nothing(store: Family, chaos_folder: Path):
     run = full_disk(store, chaos_folder, "--no-faults")

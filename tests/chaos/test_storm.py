@@ -25,6 +25,7 @@ async def weathered(store: Family, folder: Path, **options: bool) -> Tally:
     return tally
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("store", FAMILIES)
 async def test_nothing_is_lost_doubled_or_stale_in_a_storm(store: Family, chaos_folder: Path):
     tally = await weathered(store, chaos_folder)
@@ -32,6 +33,7 @@ async def test_nothing_is_lost_doubled_or_stale_in_a_storm(store: Family, chaos_
     assert tally.missed() == []
 
 
+@pytest.mark.proof("a test of the floors")
 async def test_fair_weather_is_no_success(chaos_folder: Path):
     tally = await weathered("sqlite", chaos_folder, faults=False)
     assert tally.violations == []
@@ -41,6 +43,7 @@ async def test_fair_weather_is_no_success(chaos_folder: Path):
     assert tally.failed
 
 
+@pytest.mark.proof("a test of the judge")
 async def test_a_sink_without_fences_is_found_out(chaos_folder: Path):
     tally = await weathered("redis", chaos_folder, fenced=False)
     assert tally.counts["stale effects accepted"] > 0

@@ -65,6 +65,7 @@ def test_a_store_that_differs_is_shown_in_few_steps():
     assert "('commit" in steps[-1]
 
 
+@pytest.mark.proof("a test of the generator")
 def test_programs_reach_every_call_and_answer():
     """Programs that reach nothing would compare nothing."""
 

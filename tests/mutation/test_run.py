@@ -150,6 +150,7 @@ def test_a_run_tells_what_is_caught_from_what_survives(
     )
 
 
+@pytest.mark.proof("a tool of our own, which takes long")
 @pytest.mark.timeout(180)
 def test_a_run_that_was_cut_off_goes_on(project: Path, run: subprocess.CompletedProcess[str]):
     before = verdicts(project)
@@ -164,6 +165,7 @@ def test_a_run_that_was_cut_off_goes_on(project: Path, run: subprocess.Completed
     assert len(tried) == 2, again.stdout  # that verdict, and the last line of the run
 
 
+@pytest.mark.proof("a tool of our own, which takes long")
 @pytest.mark.timeout(180)
 def test_one_mutant_can_be_replayed(project: Path, run: subprocess.CompletedProcess[str]):
     mutant = verdicts(project)["return a <= 10"]["id"]

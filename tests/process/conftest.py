@@ -9,6 +9,7 @@ import pytest
 from tests.contract.worlds import chosen_families
 from tests.process.site import Site
 from tests.process.workshop import Workshop, opened
+from tests.rig.draw import draw_stores
 from tests.rig.processes import Fleet
 from tests.rig.servers import Postgres, Valkey
 
@@ -84,13 +85,14 @@ async def shop(
 async def shops(
     request: pytest.FixtureRequest, namespace: str, fleet: Fleet, tmp_path: Path
 ) -> AsyncIterator[list[Workshop]]:
-    """A workshop on every store, for tests that mostly wait: they wait on all at once."""
+    """A workshop on every store, as tests that mostly wait can do so on all at once."""
     urls = {
         "sqlite": lambda: f"sqlite:///{tmp_path / 'tenure.db'}",
         "redis": lambda: request.getfixturevalue("valkey_server").url,
         "postgres": lambda: request.getfixturevalue("postgres_server").url,
     }
     chosen = [family for family in _SHARED if family in chosen_families(request.config)]
+    chosen = draw_stores(request, chosen)
     sites = [Site(family, urls[family](), namespace, fleet) for family in chosen]
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(opened(site, tmp_path)) for site in sites]
@@ -106,6 +108,7 @@ async def shops_with_servers(
     chosen = [
         family for family in ("redis", "postgres") if family in chosen_families(request.config)
     ]
+    chosen = draw_stores(request, chosen)
     servers = {family: _own_server(request, family) for family in chosen}
     sites = [
         Site(family, servers[family].url, namespace, fleet, has_outages=True) for family in chosen

@@ -12,6 +12,7 @@ OLD_PROCESSES = 6
 NEW_PROCESSES = 2
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize(("old_limit", "new_limit"), [(10, 3), (3, 10)], ids=["down", "up"])
 async def test_both_releases_get_their_turns_while_a_deploy_changes_the_limit(
     site: Site, tmp_path: Path, old_limit: int, new_limit: int

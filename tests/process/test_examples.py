@@ -270,6 +270,7 @@ def running(output: str) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+@pytest.mark.proof("another tour, of which the gate has two")
 def test_a_tour_whose_output_is_closed_ends_quietly(tmp_path: Path):
     with begun(tmp_path, subprocess.PIPE) as process:
         output = ""
@@ -304,6 +305,7 @@ def test_a_tour_reports_a_broken_promise(tmp_path: Path):
     assert running(output) == []
 
 
+@pytest.mark.proof("another tour, of which the gate has two")
 @pytest.mark.parametrize(("encoding", "bar"), [("utf-8", "░░░"), ("ascii", "...")])
 def test_the_tour_in_a_narrow_terminal_until_ctrl_c(tmp_path: Path, encoding: str, bar: str):
     master, slave = pty.openpty()

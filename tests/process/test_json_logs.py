@@ -80,6 +80,7 @@ SET_UPS = {
 }
 
 
+@pytest.mark.draw(2)
 @pytest.mark.parametrize("set_up", SET_UPS.values(), ids=SET_UPS)
 def test_every_line_of_every_process_is_an_object(fleet: Fleet, tmp_path: Path, set_up: str):
     worker = start(fleet, tmp_path, "--log", "json", set_up=set_up)
@@ -127,6 +128,7 @@ FAILING = {
 }
 
 
+@pytest.mark.draw(2)
 @pytest.mark.parametrize("case", FAILING)
 def test_a_start_that_fails_is_logged_in_the_same_form(fleet: Fleet, tmp_path: Path, case: str):
     (tmp_path / "failing.py").write_text(dedent(FAILING[case]))
@@ -135,6 +137,7 @@ def test_a_start_that_fails_is_logged_in_the_same_form(fleet: Fleet, tmp_path: P
     assert {"ERROR", "CRITICAL"} & {line["level"] for line in documents(worker)}
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("options", [(), ("--log", "text")])
 def test_lines_of_text_have_local_time_with_its_zone(
     fleet: Fleet, tmp_path: Path, options: tuple[str, ...]
@@ -225,6 +228,7 @@ def run_drawing(fleet: Fleet, folder: Path, *options: str) -> Child:
     return worker
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_a_handler_in_a_child_process_logs_objects_with_the_fields_of_its_job(
     fleet: Fleet, tmp_path: Path, options: tuple[str, ...]

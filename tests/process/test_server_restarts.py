@@ -22,6 +22,7 @@ NEXT_LOOK = 0.5
 LONG_TTL = 10.0  # longer than any restart
 
 
+@pytest.mark.draw(1)
 @pytest.mark.on("redis", "postgres")
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_clients_outlive_a_server_and_are_woken_by_push_again(

@@ -297,6 +297,7 @@ async def test_an_outage_of_the_store_stops_nothing(shops_with_servers: list[Wor
 # Poison.
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("kind", ["poison", "crash", "never_end", "devour"])
 async def test_poison_is_contained(shops: list[Workshop], kind: str):
     async def scenario(shop: Workshop) -> None:

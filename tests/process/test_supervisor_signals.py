@@ -18,6 +18,7 @@ def blocked(pid: int) -> set[str]:
     return {number.name for number in signal.valid_signals() if mask >> (number - 1) & 1}
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 async def test_a_supervisor_of_several_processes_stops_at_every_signal(
     shops: list[Workshop], number: signal.Signals

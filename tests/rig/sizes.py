@@ -110,7 +110,7 @@ _PROOF = Size(
     planted_share=10,
 )
 # Of everything random a little: the gate has five minutes, and `make proof` has the rest.
-_SHORT = replace(_PROOF, name="short", examples=24, rounds=10, faults=6, planted_share=120)
+_SHORT = replace(_PROOF, name="short", examples=24, rounds=10, faults=6, planted_share=200)
 _SOAK = Size(
     name="soak",
     processes=16,

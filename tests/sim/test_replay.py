@@ -64,6 +64,7 @@ def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch, caps
     assert "--without" in shortened or len(planned(seed, "locks").faults) == 1
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("option", [(), ("--no-faults",)])
 def test_many_runs_by_command(option):
     done = subprocess.run(

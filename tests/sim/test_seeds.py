@@ -24,12 +24,12 @@ from tests.sim.shorten import Replay
 
 ROOT = Path(__file__).parents[2]
 RUNS = {
-    "locks": 240,
-    "leases": 180,
-    "jobs": 130,
+    "locks": 150,
+    "leases": 110,
+    "jobs": 100,
     "fleet": 100,
     "clocks": 100,
-    "timers": 150,
+    "timers": 100,
     "http": 100,
 }
 """All scenarios but the shop, whose hour takes seconds; see `test_shop`."""
@@ -52,6 +52,7 @@ def test_nothing_is_violated_and_enough_goes_wrong(scenario: str, part: int):
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.proof("a test of the floors")
 @pytest.mark.parametrize("scenario", RUNS)
 def test_without_faults_it_fails_on_its_floors(scenario: str):
     batch = run_batch(scenario, range(RUNS_FOR_MINIMUMS), faults=())
@@ -77,6 +78,7 @@ def some_locks() -> list[Outcome]:
     return [run(planned(seed, "locks")) for seed in range(200)]
 
 
+@pytest.mark.proof("a test of the floors")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_that_does_not_come_true_is_missed(fault: str, some_locks: list[Outcome]):
     rest = [kind for kind in FAULTS if kind != fault]

@@ -20,12 +20,8 @@ def hour(request: pytest.FixtureRequest) -> Outcome:
 
 
 @pytest.mark.timeout(300)
-def test_an_hour_of_the_shop_keeps_all_promises(hour: Outcome):
+def test_an_hour_of_the_shop_keeps_all_promises_while_enough_goes_wrong(hour: Outcome):
     assert not hour.wrong, (Replay(scenario="shop", seed=hour.plan.seed).command, *hour.wrong[:5])
-
-
-@pytest.mark.timeout(300)
-def test_enough_goes_wrong_in_an_hour_of_the_shop(hour: Outcome):
     batch = Batch("shop", runs=1)
     batch.counts.update(hour.counts)
     assert not below_minimums({"shop": batch})
@@ -36,6 +32,7 @@ def test_enough_goes_wrong_in_an_hour_of_the_shop(hour: Outcome):
     assert max(failed) > stop - 60
 
 
+@pytest.mark.proof("each test in a process of its own simulates the hour anew")
 @pytest.mark.timeout(300)
 def test_an_hour_of_the_shop_survives_being_written_down(hour: Outcome):
     assert read_lines(write_lines(hour.history)) == hour.history

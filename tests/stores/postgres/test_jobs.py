@@ -142,6 +142,7 @@ async def use_everything(store: PostgresStore) -> None:
     await store.prune(idle=600)
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("when", ["without statistics", "with statistics", "planned when empty"])
 async def test_every_statement_finds_its_rows_by_an_index(
     open_store: Open, private_postgres: PrivatePostgres, namespace: str, when: str

@@ -162,6 +162,7 @@ FROM generate_series(1, 5000) AS n, generate_series(1, 10) AS m
 """
 
 
+@pytest.mark.draw(1)
 @pytest.mark.parametrize("when", ["without statistics", "with statistics", "planned when empty"])
 async def test_every_statement_finds_its_rows_by_an_index(
     open_store: Open, private_postgres: PrivatePostgres, namespace: str, when: str

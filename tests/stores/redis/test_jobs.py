@@ -246,9 +246,10 @@ async def test_no_script_takes_long_among_many_jobs(
         await bury(store, "ann", [job.id for job in lost], delays=AT_ONCE)
         await join(store, "ann", ttl=WEEK)
 
-    await fill(60_000)
-    await fill(60_000, delay=HOUR)
-    await store.jobs.cancel(await fill(80_000, retention=WEEK))
+    many = 20_000 if SIZE.name == "short" else 60_000
+    await fill(many)
+    await fill(many, delay=HOUR)
+    await store.jobs.cancel(await fill(many, retention=WEEK))
     await call_everything()  # loads the scripts
     looker.log_scripts()
     for _ in range(5):
