@@ -9,6 +9,9 @@ from tenure.core.durations import micros
 
 __all__ = ["ManualClock"]
 
+_TURNS = 50
+_IDLE_TURNS = 4
+
 
 class ManualClock:
     """Time for tests: `advance` lets it pass, `step` moves the wall clock like an operator would.
@@ -92,6 +95,15 @@ class ManualClock:
 
 
 async def _let_others_run() -> None:
-    """Give every ready task several turns, enough for a chain of wake-ups to run out."""
-    for _ in range(50):
+    """Give every ready task several turns, enough for a chain of wake-ups to run out.
+
+    Most chains are short. A loop that shows what is ready gets few more turns once nothing is:
+    threads and sockets, which may have something by then, are why it gets any.
+    """
+    ready = getattr(asyncio.get_running_loop(), "_ready", None)
+    idle = 0
+    for _ in range(_TURNS):
         await asyncio.sleep(0)
+        idle = 0 if ready is None or ready else idle + 1
+        if idle == _IDLE_TURNS:
+            break
