@@ -36,6 +36,7 @@ def table(place: Place, *command: str, columns: int = 60, begins: str) -> list[s
     return lines
 
 
+@pytest.mark.draw(2)
 @pytest.mark.parametrize("columns", [60, 70, 80, 100, 140])
 def test_jobs(file_place: Place, shop: Shop, columns: int):
     task = shop.resize.using(queue="a queue with a long name")
@@ -47,6 +48,7 @@ def test_jobs(file_place: Place, shop: Shop, columns: int):
     assert "Value" in row
 
 
+@pytest.mark.draw(2)
 @pytest.mark.parametrize("columns", [60, 70, 80, 100, 140])
 def test_timers(file_place: Place, work: Clockwork, columns: int):
     work.register()
@@ -57,6 +59,7 @@ def test_timers(file_place: Place, work: Clockwork, columns: int):
     table(file_place, "timers", "history", "sweep", columns=columns, begins="TICK")
 
 
+@pytest.mark.draw(2)
 @pytest.mark.parametrize("columns", [60, 70, 80, 100])
 def test_replicas(file_place: Place, shop: Shop, columns: int):
     host = "web-7d9f8c6b5-x2x8z.shop.example.org"

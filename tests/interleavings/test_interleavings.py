@@ -41,12 +41,15 @@ def check(family: str, kind: str, number: int, url: str | None = None) -> None:
 @pytest.mark.timeout(120 if SHORT else 14_400)
 @pytest.mark.parametrize("kind", KINDS)
 class TestAnswersAreExplainedBySomeOrder:
+    @pytest.mark.draw(2)
     def test_sqlite(self, kind: str):
         check("sqlite", kind, SIZE.examples // 2)
 
+    @pytest.mark.draw(2)
     def test_redis(self, kind: str, private_valkey: PrivateValkey):
         check("redis", kind, SIZE.examples // 3, private_valkey().url)
 
+    @pytest.mark.draw(2)
     def test_postgres(self, kind: str, private_postgres: PrivatePostgres):
         check("postgres", kind, SIZE.examples // 3, private_postgres().url)
 

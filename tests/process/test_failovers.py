@@ -15,7 +15,7 @@ from tests.rig.sizes import SIZE
 pytestmark = pytest.mark.skipif(find_valkey() is None, reason="no Valkey")
 
 
-@pytest.mark.draw(1)
+@pytest.mark.proof("three servers and a minute; the gate fails over in tests/sim")
 @pytest.mark.parametrize(
     ("kind", "blows", "topology"),
     [

@@ -158,6 +158,7 @@ async def test_whatever_was_accepted_before_a_kill_is_there_once(service: Servic
     assert set(ran.values()) == {1}
 
 
+@pytest.mark.proof("test_whatever_was_accepted_before_a_kill kills, which is harder")
 async def test_a_rolling_restart_under_load_loses_and_doubles_nothing(service: Service):
     first, second = service.serve(), service.serve()
     workers = [service.work(), service.work()]

@@ -362,6 +362,7 @@ async def test_a_signal_lets_jobs_finish_and_leaves_nothing_behind(
     await on_each(shops, scenario)
 
 
+@pytest.mark.proof("tests/process/test_jobs_stopping.py restarts workers too")
 async def test_rolling_restarts_cost_nothing(shops: list[Workshop]):
     async def scenario(shop: Workshop) -> None:
         jobs = []

@@ -1,9 +1,9 @@
 """What `make test` leaves to `make proof`: with `--gate`, pytest runs a draw of what was collected.
 
+- Of the cases of a test, 12 run, or as many as `@pytest.mark.draw(5)` says; of hostile input all.
 - A test that runs on several stores runs on one of them; if it has several cases, they take turns.
   In folders that are about the stores, only tests of many cases do: each still runs on each store.
-- `@pytest.mark.every_store`: all cases run on all stores.
-- `@pytest.mark.draw(5)`: of the cases of this test, five run.
+- `@pytest.mark.every_store`: the cases run on all stores.
 - `@pytest.mark.proof("why")`: the test does not run.
 
 Names decide, so that each run of a commit tests the same, and a test keeps its store. Other runs
@@ -20,7 +20,8 @@ __all__ = ["draw_stores", "drawn"]
 
 ABOUT_STORES = frozenset({"contract", "cost", "interleavings", "model", "stores"})
 """The folders below `tests` whose tests run on every store."""
-MANY_CASES = 10
+HOSTILE = frozenset({"security"})
+MANY_CASES = 12
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,9 +51,9 @@ def drawn(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         functions[item.nodeid.partition("[")[0]].append(item)
     kept: set[pytest.Item] = set()
-    for cases in functions.values():
-        if cases[0].get_closest_marker("proof") is None:
-            kept.update(_limited(_on_their_stores(cases)))
+    for function in functions.values():
+        if function[0].get_closest_marker("proof") is None:
+            kept.update(_drawn_of(function))
     return kept
 
 
@@ -63,27 +64,29 @@ def draw_stores(request: pytest.FixtureRequest, stores: list[str]) -> list[str]:
     return [stores[_number(request.node.nodeid) % len(stores)]]
 
 
-def _on_their_stores(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the cases on the stores that they run on: all, or one for each case."""
-    if cases[0].get_closest_marker("every_store") is not None:
-        return cases
-    stores: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    for case in sorted(cases, key=lambda case: case.nodeid):
-        stores[_name_without_store(case)].append(case)
-    if cases[0].nodeid.split("/")[1] in ABOUT_STORES and len(stores) < MANY_CASES:
-        return cases
-    first = _number(cases[0].nodeid.partition("[")[0])
-    return [
-        choices[(first + number) % len(choices)] for number, choices in enumerate(stores.values())
-    ]
+def _drawn_of(function: list[pytest.Item]) -> list[pytest.Item]:
+    """Return some cases of one test function, each on all of its stores or on one."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in sorted(function, key=lambda item: item.nodeid):
+        cases[_name_without_store(item)].append(item)
+    chosen = [cases[name] for name in sorted(cases, key=_number)[: _most_cases(function[0])]]
+    is_about_stores = _folder(function[0]) in ABOUT_STORES and len(cases) < MANY_CASES
+    if is_about_stores or function[0].get_closest_marker("every_store") is not None:
+        return [item for on_stores in chosen for item in on_stores]
+    first = _number(function[0].nodeid.partition("[")[0])
+    return [on_stores[(first + turn) % len(on_stores)] for turn, on_stores in enumerate(chosen)]
 
 
-def _limited(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Return as many cases as the mark `draw` says."""
-    mark = cases[0].get_closest_marker("draw")
-    if mark is None:
-        return cases
-    return sorted(cases, key=lambda case: _number(case.nodeid))[: mark.args[0]]
+def _most_cases(item: pytest.Item) -> int | None:
+    mark = item.get_closest_marker("draw")
+    if mark is not None:
+        most: int = mark.args[0]
+        return most
+    return None if _folder(item) in HOSTILE else MANY_CASES
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.nodeid.split("/")[1]
 
 
 def _name_without_store(case: pytest.Item) -> str:

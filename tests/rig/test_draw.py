@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.rig.draw import drawn
+from tests.rig.draw import MANY_CASES, drawn
 
 STORES = ("memory", "redis", "sqlite")
 
@@ -48,9 +48,17 @@ def on_stores(cases: int = 40, **details: object) -> list[Item]:
 
 
 def test_each_case_runs_on_one_store_and_the_cases_on_all():
-    kept = drawn(on_stores())
-    assert Counter(item.params["case"] for item in kept) == dict.fromkeys(range(40), 1)
+    kept = drawn(on_stores(12))
+    assert Counter(item.params["case"] for item in kept) == dict.fromkeys(range(12), 1)
     assert {item.params["family"] for item in kept} == set(STORES)
+
+
+def test_of_many_cases_some_run():
+    assert len(drawn(on_stores(40))) == MANY_CASES
+
+
+def test_of_hostile_input_all_cases_run():
+    assert len(drawn(on_stores(40, folder="security"))) == 40
 
 
 def test_a_test_keeps_its_store():
@@ -71,7 +79,7 @@ def test_many_cases_share_the_stores_evenly():
 
 
 def test_a_mark_asks_for_every_store():
-    items = on_stores(mark=pytest.mark.every_store.mark)
+    items = on_stores(5, mark=pytest.mark.every_store.mark)
     assert drawn(items) == set(items)
 
 

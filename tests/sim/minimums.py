@@ -12,7 +12,7 @@ from tests.sim.plan import FAULTS
 __all__ = ["MINIMUMS", "RUNS_FOR_MINIMUMS", "runs_for_minimums"]
 
 # With fewer runs than this there may be too little of something by chance.
-RUNS_FOR_MINIMUMS: Final = 100
+RUNS_FOR_MINIMUMS: Final = 60
 
 
 def runs_for_minimums(scenario: str) -> int:

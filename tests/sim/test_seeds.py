@@ -24,13 +24,13 @@ from tests.sim.shorten import Replay
 
 ROOT = Path(__file__).parents[2]
 RUNS = {
-    "locks": 150,
-    "leases": 110,
-    "jobs": 100,
-    "fleet": 100,
-    "clocks": 100,
-    "timers": 100,
-    "http": 100,
+    "locks": 120,
+    "leases": 80,
+    "jobs": 60,
+    "fleet": 60,
+    "clocks": 60,
+    "timers": 60,
+    "http": 60,
 }
 """All scenarios but the shop, whose hour takes seconds; see `test_shop`."""
 PARTS = range({"short": 1, "proof": 4, "soak": 50}[SIZE.name])
