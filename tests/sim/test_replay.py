@@ -11,6 +11,7 @@ from tests.sim import __main__ as command
 from tests.sim import verdict
 from tests.sim.batches import SHARES, Batch, _batches, below_minimums
 from tests.sim.history import Entry, write_lines
+from tests.sim.minimums import RUNS_FOR_MINIMUMS
 from tests.sim.runner import planned, run
 from tests.sim.scenarios.catalog import SCENARIOS
 from tests.sim.shorten import Replay, interpreter, shorten
@@ -122,7 +123,7 @@ def test_a_part_of_all_runs_is_like_the_whole():
 
 
 def test_floors_need_enough_runs():
-    few = {"jobs": Batch("jobs", runs=99)}
+    few = {"jobs": Batch("jobs", runs=RUNS_FOR_MINIMUMS - 1)}
     assert not below_minimums(few)
     assert "too few of jobs to say whether enough went wrong" in command._verdict(few, 0, 0)
-    assert below_minimums({"jobs": Batch("jobs", runs=100)})
+    assert below_minimums({"jobs": Batch("jobs", runs=RUNS_FOR_MINIMUMS)})
