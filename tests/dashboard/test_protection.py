@@ -137,11 +137,14 @@ async def test_each_answer_has_the_headers_that_protect_it(still: Tenure, method
 def _check_headers(method: str, reply: httpx2.Response) -> None:
     policy = reply.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; ")
-    assert "frame-ancestors 'none'" in policy
+    for directive in ("frame-ancestors 'none'", "form-action 'none'", "base-uri 'self'"):
+        assert directive in policy
     assert "unsafe" not in policy
     assert "*" not in policy
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["referrer-policy"] == "no-referrer"
+    assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+    assert reply.headers["cross-origin-opener-policy"] == "same-origin"
     assert reply.headers["cache-control"] in ("no-store", "no-cache")
     assert not any(name.startswith("access-control-") for name in reply.headers)
     if reply.status_code == 405:
