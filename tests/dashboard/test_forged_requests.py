@@ -1,4 +1,4 @@
-"""Requests that no browser sends for a page of the dashboard: forged headers, bodies without an end."""
+"""Requests that no page of the dashboard sends: forged headers, bodies without an end."""
 
 import json
 from collections.abc import Sequence

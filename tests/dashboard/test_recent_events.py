@@ -13,6 +13,7 @@ from tenure.observe import (
 )
 from tenure.testing import ManualClock
 from tests.dashboard.desk import desk_on
+from tests.rig.endings import leave
 
 
 async def test_events_of_the_app_are_kept(still: Tenure) -> None:
@@ -55,6 +56,28 @@ async def test_replicas_that_come_and_go_are_noted(still: Tenure, clock: ManualC
         "replica old at h has expired: its heartbeats have stopped",
         "replica new at h:7 has joined",
         "replica old at h beats again",
+    ]
+
+
+async def test_replicas_that_leave_or_are_removed_are_noted(
+    still: Tenure, clock: ManualClock
+) -> None:
+    store = still._engine.services().store
+    await store.jobs.beat(["early"], ttl=60, meta={})
+    await store.jobs.beat(["late"], ttl=5, meta={})
+    async with desk_on(still) as desk:
+        await desk.get("api/replicas")
+        await clock.advance(6)
+        await desk.get("api/replicas")
+        for name in ("early", "late"):
+            await leave(store, name)
+        await clock.advance(2)
+        await desk.get("api/replicas")
+        texts = [event["text"] for event in (await desk.get("api/events"))["events"]]
+    assert texts == [
+        "replica late has expired: its heartbeats have stopped",
+        "replica early has left",
+        "replica late was removed",
     ]
 
 

@@ -9,6 +9,7 @@ from tenure.core.ids import JobIds
 from tenure.core.jobs.records import NewJob
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.dashboard import Viewer, selection
+from tenure.dashboard.owners import owner_of, tags_to_show
 from tenure.http.request import owner_tag
 from tests.dashboard.desk import Desk, desk_on
 
@@ -128,7 +129,26 @@ async def test_runs_of_timers_are_listed_on_request(app: Tenure) -> None:
         assert len(ids_of(await desk.get("api/jobs", task="@tick"))) == 5
 
 
+async def test_no_job_is_left_out_behind_runs_of_timers(app: Tenure) -> None:
+    """They are read with the jobs, and a page may end in the middle of what was read."""
+    jobs = Jobs(app)
+    ids = await jobs.add(7)
+    await jobs.add(2, queue=TIMERS_QUEUE, task="@tick")
+    async with desk_on(app) as desk:
+        listed = await pages(desk, limit="3")
+        assert [id_ for page in listed for id_ in page] == ids
+        assert max(map(len, listed)) == 3
+
+
 # Owners.
+
+
+def test_the_key_of_a_request_is_no_owner() -> None:
+    owner = owner_tag("/reports", "ada")
+    key = "http:" + "0" * 64
+    assert owner_of(("x", key)) is None
+    assert owner_of(("x", key, owner)) == owner
+    assert tags_to_show(("x", key, owner)) == ["x"]
 
 
 async def test_owners_are_found_by_those_who_may(app: Tenure) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenure import Tenure
+from tenure.core.jobs.records import Note
 from tenure.dashboard import Dashboard, stream
 from tenure.testing import Faults, ManualClock
 from tests.dashboard.desk import Stream, desk_of
@@ -46,6 +47,50 @@ async def test_a_change_is_told_for_its_pages(still: Tenure, clock: ManualClock)
         while fourth["replicas"] == third["replicas"]:
             fourth = (await next_tick(stream, clock))["topics"]
         assert fourth["events"] != third["events"]  # it has joined
+    await dashboard.close()
+
+
+async def test_what_no_count_shows_is_told(still: Tenure, clock: ManualClock) -> None:
+    """A pause by another program, and the progress of a job."""
+
+    @still.task
+    async def work() -> None: ...
+
+    @still.timer(cron="0 3 1 1 *")
+    async def report() -> None: ...
+
+    async with still.worker():
+        await wait_until_async(still.timers)
+    await work.using(delay=1000).enqueue()
+    job = await work.enqueue()
+    jobs = still._engine.services().store.jobs
+    await jobs.beat(["r1"], ttl=600, meta={})
+    [record] = (await jobs.claim("r1", 1, ["default"], 1)).jobs
+    dashboard = Dashboard(still)
+    async with Stream(dashboard) as stream:
+        before = (await stream.tick())["topics"]
+        await clock.advance(3)
+        assert await jobs.note([Note(id=job.id, fence=record.fence, progress=0.5, message="")])
+        now = (await next_tick(stream, clock))["topics"]
+        assert {topic for topic in before if now[topic] != before[topic]} == {"overview", "jobs"}
+        await still.pause_queue("default")
+        before, now = now, (await next_tick(stream, clock))["topics"]
+        assert {topic for topic in before if now[topic] != before[topic]} == {"overview"}
+        await still.timer_handle("report").pause()
+        before, now = now, (await next_tick(stream, clock))["topics"]
+        assert {topic for topic in before if now[topic] != before[topic]} == {"timers"}
+    await dashboard.close()
+
+
+async def test_a_quiet_stream_shows_that_it_is_there(still: Tenure, clock: ManualClock) -> None:
+    """Proxies cut connections on which nothing comes for a minute, or less."""
+    dashboard = Dashboard(still)
+    async with Stream(dashboard, b"topics=locks") as page:
+        await page.tick()
+        for _ in range(int(stream.STREAM_FOR) - 5):
+            await clock.advance(1)
+        assert page._parts.get_nowait() == b": still here\n\n"
+        assert page.is_quiet
     await dashboard.close()
 
 
