@@ -326,6 +326,22 @@ async def test_an_action_that_the_store_refuses(app: Tenure, faults: Faults):
         assert (await read(app)).queues[0].paused_for is not None
 
 
+async def test_one_action_at_a_time(app: Tenure, faults: Faults, clock: ManualClock):
+    await app.pause_queue("mail")
+    async with running(app) as paper:
+        await paper.until(lambda screen: "paused until resumed" in screen)
+        faults.delay("pause", 5)
+        for _ in range(2):
+            paper.press("p")
+            await paper.until(lambda screen: "Resume queue mail? [y/N]" in screen)
+            paper.press("y")
+            await paper.until(lambda screen: "[y/N]" not in screen)
+        await paper.until(lambda screen: "has not answered to the last action yet" in screen)
+        await clock.advance(5)
+        await paper.until(lambda screen: "Resumed queue mail." in screen)
+    assert faults.calls["pause"] == 2
+
+
 async def test_a_job_that_is_pruned_while_it_is_open(app: Tenure):
     @app.task
     async def work() -> None: ...
@@ -341,7 +357,8 @@ async def test_a_job_that_is_pruned_while_it_is_open(app: Tenure):
         end = settlement(id=job.id, fence=record.fence, outcome="succeeded", history=b"")
         assert await store.jobs.settle([end]) == ["settled"]
         await app.delete_job(job.id)
-        await paper.until(lambda screen: f"there is no job {job.id}" in screen)
+        screen = await paper.until(lambda screen: f"there is no job {job.id}" in screen)
+        assert "attempts" in screen  # what was known of it stays
         paper.press("\x1b")
         await paper.until(lambda screen: "1 Queues" in screen)
 

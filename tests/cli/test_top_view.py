@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.text import Text
 
 from tenure import Tenure
 from tenure.app import engine_of
@@ -12,11 +13,13 @@ from tenure.cli.top.data import Picture, read
 from tenure.cli.top.grid import Cell, Column, Row, cut, drawn
 from tenure.cli.top.keys import Keyboard
 from tenure.cli.top.panes import PANES, rows_of
-from tenure.cli.top.state import JOBS, QUEUES, REPLICAS, TIMERS, Action, State, press
+from tenure.cli.top.state import JOBS, QUEUES, REPLICAS, TIMERS, Action, Selected, State, press
 from tenure.cli.top.view import Look, frame
 from tenure.core.worker_info import write_serving
 from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.cli.clockwork import EVIL, STEERING
+from tests.rig.endings import settlement
+from tests.rig.wait import wait_until_async
 
 WIDTHS = (60, 80, 200)
 HEIGHTS = (8, 24, 50)
@@ -89,6 +92,8 @@ async def test_hostile_and_long_names_fit_every_size(app: Tenure, width: int, he
             assert (f" {at + 1} {kind.title} " in text) == (height > 8 or at == pane)
     shown(picture, State(mode="help"), (width, height))
     shown(picture, State(pending=Action("pause", QUEUES, EVIL + LONG)), (width, height))
+    for what in ("cancel", "requeue"):
+        shown(picture, State(pending=Action(what, JOBS, picture.jobs[0].id)), (width, height))
     shown(picture, State(message=EVIL + LONG), (width, height))
     shown(picture, State(filter=WIDE, is_typing=True), (width, height))
 
@@ -131,6 +136,10 @@ async def test_the_last_picture_stays_with_its_age(app: Tenure):
     assert any(" 1 Queues " in line for line in lines)
     assert shown(None, trouble="away")[1] == "! Cannot read the store."
     assert shown(None)[1] == "Asking the store..."
+    opened = State(mode="details", selected={QUEUES: Selected("mail", 0)})
+    lines = shown(await read(app), opened, trouble="away", details=[Text("It is empty.")])
+    assert lines[1].startswith("! Cannot read the store.")
+    assert "It is empty." in lines
 
 
 async def test_the_chosen_row_is_always_in_view(app: Tenure):
@@ -213,6 +222,9 @@ def test_a_choice_follows_its_row():
     assert pressed("c", rows=moved, state=state).pending == Action("cancel", JOBS, "job-2")
     moved[JOBS] = [row("job-3")]
     assert pressed("c", rows=moved, state=state).pending == Action("cancel", JOBS, "job-3")
+    # Once it is gone, the row in its place is chosen: the first one may be far away.
+    moved[JOBS] = [row("job-3"), row("job-4"), row("job-5")]
+    assert pressed("c", rows=moved, state=state).pending == Action("cancel", JOBS, "job-4")
 
 
 def test_what_was_opened_stays_open_when_its_row_goes():
@@ -299,6 +311,37 @@ def test_columns_are_aligned_and_left_out_in_order(width: int):
     if width >= 20:
         end = header.plain.index("SIZE") + 4
         assert [text[:end][-1] for text in texts] == ["E", "1", "0"]
+
+
+async def test_failures_of_the_last_hour_are_listed(app: Tenure, clock: ManualClock):
+    @app.task
+    async def work() -> None: ...
+
+    await work.enqueue()
+    jobs = engine_of(app).store.jobs
+    await jobs.beat(["web-1"], ttl=60, meta={})
+    [record] = (await jobs.claim("web-1", 1, ["default"], 1)).jobs
+    await jobs.settle([settlement(id=record.id, fence=record.fence, outcome="failed")])
+    await clock.advance(3600)
+    assert [row.key for row in lists(await read(app))[JOBS]] == [record.id]
+    await clock.advance(1)
+    assert lists(await read(app))[JOBS] == []
+
+
+async def test_a_pause_of_all_timers_is_told_of_each(app: Tenure):
+    @app.timer(every="1h")
+    async def sweep() -> None: ...
+
+    @app.timer(every="1h")
+    async def report() -> None: ...
+
+    async with app.worker():
+        await wait_until_async(app.timers)
+        await app.timer_handle("report").pause()
+        await app.pause_timers()
+        cells = {row.key: row.cells[1].text for row in lists(await read(app))[TIMERS]}
+    assert cells["sweep"] == "all timers are paused"
+    assert cells["report"].startswith("paused")  # a pause of its own outlasts it
 
 
 async def test_a_megabyte_of_arguments_is_not_kept(app: Tenure):

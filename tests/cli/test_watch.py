@@ -88,6 +88,15 @@ def test_a_job_that_does_not_finish_in_time_goes_on(cli: Run, file_place: Place,
     assert job.refresh().state == "waiting"
 
 
+def test_a_job_that_has_finished_is_not_too_late(cli: Run, file_place: Place, file_shop: Shop):
+    """The time is over once it was looked at, and it has finished."""
+    file_shop.sync.enqueue(file_shop.resize.request("x"))
+    [record] = file_shop.claim()
+    file_shop.settle(record, "succeeded")
+    result = cli(*file_place.options, "jobs", "watch", record.id, "--timeout", "1ms")
+    assert (result.code, "goes on" in result.err) == (0, False)
+
+
 def test_a_job_that_is_not_there(cli: Run, file_place: Place):
     result = cli(*file_place.options, "jobs", "watch", NOWHERE)
     assert (result.code, result.out) == (2, "")
