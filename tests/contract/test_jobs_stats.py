@@ -40,6 +40,14 @@ async def test_the_last_value_of_a_source_counts(store: Store, clock: ManualCloc
     assert await store.jobs.stats() == [b"new"]
 
 
+async def test_values_come_in_the_order_of_their_sources(store: Store, clock: ManualClock):
+    """And not in that of their age: an answer that is cut is the same from look to look."""
+    for source in ("c", "a", "b"):
+        await beat(store, Stats(source, source.encode()))
+        clock.shift(1)
+    assert await store.jobs.stats() == [b"a", b"b", b"c"]
+
+
 async def test_a_beat_without_stats_changes_none(store: Store, clock: ManualClock):
     await join(store, "ann")
     await beat(store, Stats("a", b"1"))

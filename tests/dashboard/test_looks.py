@@ -9,7 +9,7 @@ from tenure.errors import StoreUnavailable
 from tenure.testing import ManualClock
 
 
-class Asked:
+class Question:
     """A question to a store, which is answered when a test says so."""
 
     def __init__(self) -> None:
@@ -25,15 +25,15 @@ class Asked:
 async def test_a_request_that_is_cancelled_does_not_cancel_the_look_of_others(
     clock: ManualClock,
 ) -> None:
-    looks, asked = Looks(clock), Asked()
-    first, second = (asyncio.create_task(looks.share("key", asked)) for _ in range(2))
+    looks, question = Looks(clock), Question()
+    first, second = (asyncio.create_task(looks.share("key", question)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    asked.answer.set()
+    question.answer.set()
     assert await second == 1
-    assert asked.times == 1
+    assert question.times == 1
 
 
 async def test_errors_are_shared_for_a_second_too(clock: ManualClock) -> None:
@@ -58,12 +58,12 @@ async def test_errors_are_shared_for_a_second_too(clock: ManualClock) -> None:
 
 async def test_old_looks_are_dropped(clock: ManualClock) -> None:
     """Each filter and each job that somebody looks at is a look of its own."""
-    looks, asked = Looks(clock), Asked()
-    asked.answer.set()
+    looks, question = Looks(clock), Question()
+    question.answer.set()
     for key in range(200):
-        await looks.share(key, asked)
+        await looks.share(key, question)
     assert len(looks._looks) == 64
-    await looks.share(199, asked)
-    assert asked.times == 200
-    await looks.share(0, asked)
-    assert asked.times == 201
+    await looks.share(199, question)
+    assert question.times == 200
+    await looks.share(0, question)
+    assert question.times == 201
