@@ -23,7 +23,7 @@ TESTS = ROOT / "tests"
 DURATIONS = TESTS / "rig" / "durations.json"
 SLOW_SECONDS = 1.0
 # Many tests mostly wait, for processes, servers and time to pass.
-WORKERS = 2 * (os.cpu_count() or 2) + 1
+WORKERS = 3 * (os.cpu_count() or 2) + 1
 MEMORY = Path("/dev/shm")  # noqa: S108 - each run makes a folder of its own there
 MEMORY_NEEDED = 4 << 30
 NOTHING_SELECTED = 5  # pytest's exit status
