@@ -158,6 +158,55 @@ async def test_a_job_must_match_all_filters(store: Store):
     assert await numbers_of(store, state="waiting", queue="a") == []
 
 
+async def test_jobs_are_found_by_the_end_of_their_id(store: Store):
+    await in_every_state(store)
+    await insert(store, new(0x11, queue="b", tags=("t",)), new(0x21, queue="b"))
+    assert await numbers_of(store, id_end="0011") == [0x11]
+    assert await numbers_of(store, id_end="1") == [0x21, 0x11, 1]
+    assert await numbers_of(store, id_end=id_of(7)) == [7]
+    for number in range(2, 7):
+        for state in STATES:
+            fits = state == STATES[number % 5]
+            numbers = await numbers_of(store, id_end=str(number), state=state)
+            assert numbers == ([number] if fits else [])
+    assert await numbers_of(store, id_end="1", queue="b") == [0x21, 0x11]
+    assert await numbers_of(store, id_end="1", tag="t") == [0x11]
+    assert await numbers_of(store, id_end="%") == await numbers_of(store, id_end="_") == []
+
+
+TEXTS = {
+    0: b'{"type":"TimeoutError","message":"no answer within 10 s","trace":"at line 7"}',
+    1: b"timeouterror: \xff\x00 and so on",
+    2: b"x" * 2500 + b"Timeout",
+}
+
+
+async def test_jobs_are_found_by_the_text_of_their_error(store: Store):
+    jobs = await start(store, *(new(number, retention_failed=100.0) for number in range(5)))
+    for number, job in enumerate(jobs):
+        end = "retry" if number == 1 else "failed"
+        await settle(store, job, end, error=TEXTS.get(number), reason="" if number else "Lost 10 %")
+    await insert(store, new(7), new(8))
+    await store.jobs.cancel([id_of(8)], reason="No TIME left, it's over")
+    assert await numbers_of(store, error="timeout") == [1, 0]
+    assert await numbers_of(store, error="TIMEoutERROR", state="failed") == [0]
+    assert await numbers_of(store, error="time") == [8, 1, 0]
+    assert await numbers_of(store, error="t 10 %") == [0]
+    assert await numbers_of(store, error="so on", state="waiting") == [1]
+    assert await numbers_of(store, error="time_ut") == await numbers_of(store, error="(t|e)") == []
+    assert await numbers_of(store, error="e", id_end="00") == [0]
+
+
+async def test_a_search_says_how_many_jobs_it_has_looked_at(store: Store):
+    await insert(store, *(new(number) for number in range(60)))
+    for search in ({"id_end": "zz"}, {"error": "zz"}):
+        page = await store.jobs.find(**search)
+        assert (page.jobs, page.cursor, page.visited) == ([], None, 60)
+    page = await store.jobs.find(id_end=id_of(40)[-2:], limit=1)
+    assert [job.id for job in page.jobs] == [id_of(40)]
+    assert page.visited >= 20
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 10, 50])
 async def test_pages_add_up_to_the_whole(store: Store, limit: int):
     await in_every_state(store)

@@ -123,6 +123,10 @@ async def use_everything(store: PostgresStore) -> None:
         {"task": "work"},
         {"tag": "red"},
         {"replica": "ann"},
+        {"id_end": "0001"},
+        {"id_end": "0001", "tag": "red"},
+        {"error": "no answer"},
+        {"error": "no answer", "state": "failed"},
     ):
         await store.jobs.find(limit=3, cursor="z", **how)  # type: ignore[arg-type]
     await store.jobs.pause("default", seconds=0.001)

@@ -318,3 +318,5 @@ class Page(Struct, frozen=True):
     """Where the next page begins; None on the last page."""
     stranded: list[Stranded] = []
     """Stranded jobs, if the caller requested them."""
+    visited: int = 0
+    """How many jobs a search by `id_end` or `error` looked at for this page."""

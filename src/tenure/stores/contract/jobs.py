@@ -222,12 +222,18 @@ class Jobs(Protocol):
         task: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        id_end: str | None = None,
+        error: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         """Return jobs that match all filters, in descending order of id: newest first.
 
         One call visits a bounded number of jobs, so a page may be short without being the last.
+
+        `id_end`: what the id ends with. `error`: a text of printable ASCII characters that the
+        first TEXT_MAX bytes of its error or of its reason contain, whatever the case of letters
+        (`core.jobs.search`). `Page.visited` says how many jobs such a search has looked at.
 
         "stranded", alone: up to `limit` unfinished jobs that no worker can finish, in
         `Page.stranded`, on one page. The first call that finds an unreadable job sets it aside: it

@@ -43,6 +43,7 @@ from tenure.core.jobs.replicas import (
     ReplicaRecord,
     Stats,
 )
+from tenure.core.jobs.search import contains, search_bytes
 from tenure.core.jobs.states import FINISHED, JobState, may_delete
 from tenure.core.lease_policy import next_fence
 from tenure.core.leases import Meta
@@ -356,12 +357,15 @@ class Jobs(Part):
         task: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        id_end: str | None = None,
+        error: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         """Return the newest jobs that fit all filters. There are no stranded ones in memory."""
+        text = None if error is None else search_bytes(error)
 
-        def fits(job: Job) -> bool:
+        def is_visited(job: Job) -> bool:
             return (
                 (cursor is None or job.id < cursor)
                 and state in (None, job.state)
@@ -371,11 +375,18 @@ class Jobs(Part):
                 and (tag is None or tag in job.new.tags)
             )
 
+        def fits(job: Job) -> bool:
+            return (id_end is None or job.id.endswith(id_end)) and (
+                text is None or contains(job.error, text) or contains(job.reason.encode(), text)
+            )
+
         with self._lock:
-            fitting = [job for job in self._jobs.jobs.values() if fits(job)]
+            visited = [job for job in self._jobs.jobs.values() if is_visited(job)]
+            fitting = [job for job in visited if fits(job)]
             page = heapq.nlargest(limit, fitting, key=lambda job: job.id)
             more = page[-1].id if len(fitting) > len(page) and page else None
-            return Page([job.as_record() for job in page], more)
+            looked = sum(more is None or job.id >= more for job in visited)
+            return Page([job.as_record() for job in page], more, visited=looked)
 
     async def counts(self) -> list[QueueCounts]:
         with self._lock:

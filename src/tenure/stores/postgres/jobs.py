@@ -64,7 +64,7 @@ _SETTLE = "SELECT * FROM tenure.job_settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $
 _NOTE = "SELECT tenure.job_note($1, $2, $3, $4, $5, $6)"
 _CANCEL = "SELECT * FROM tenure.job_cancel($1, $2, $3, $4)"
 _REQUEUE = "SELECT * FROM tenure.job_requeue($1, $2, $3)"
-_FIND = "SELECT * FROM tenure.job_find($1, $2, $3, $4, $5, $6, $7, $8)"
+_FIND = "SELECT * FROM tenure.job_find($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 _COUNTS = "SELECT * FROM tenure.job_counts($1, $2, $3)"
 _COUNT_TAGGED = "SELECT * FROM tenure.job_count_tagged($1, $2, $3, $4, $5, $6, $7)"
 _PAUSE = "SELECT tenure.queue_pause($1, $2, $3, $4, $5)"
@@ -288,15 +288,17 @@ class Jobs(JobPart):
         task: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        id_end: str | None = None,
+        error: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         if state == "stranded":
             rows = await self._decide(_STRANDED, limit)
             return Page([], None, [_as_stranded(row) for row in rows[:limit]])
-        rows = await self._read(_FIND, state, queue, task, tag, replica, limit, cursor)
-        following = rows.pop()["id"] if rows and rows[-1]["state"] is None else None
-        return Page(self._readable(rows), following)
+        filters = (state, queue, task, tag, replica, id_end, error)
+        *rows, end = await self._read(_FIND, *filters, limit, cursor)
+        return Page(self._readable(rows), end["id"], visited=end["attempt"])
 
     async def counts(self) -> list[QueueCounts]:
         return [_as_counts(row) for row in await self._decide(_COUNTS, COUNT_MAX)]

@@ -173,34 +173,37 @@ class Jobs(Replicas):
         task: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        id_end: str | None = None,
+        error: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         if state == "stranded":
             return Page([], None, await self._stranded(limit))
         digit: Word = "" if state is None else STATES.index(state)
-        wishes = [_wish(queue), _wish(task), _wish(tag), _wish(replica)]
+        wishes = [_wish(name) for name in (queue, task, tag, replica, id_end or None, error)]
         jobs: list[JobRecord] = []
+        visited = 0
         for _ in range(_STEPS):
             room = limit - len(jobs)
             # Without a filter, it visits only as many jobs as the page needs.
             looks = _LOOKS if any(wishes) or state == "waiting" else min(_LOOKS, room)
-            words = (looks + 1, cursor or "", digit, *wishes[2:])
+            words = (looks + 1, cursor or "", digit, *wishes[2:4])
             ids, more = _newest(await self._run("candidates", *words), looks)
             # In a damaged index, the next page may not come after this one.
             ids = [id_ for id_ in ids if cursor is None or id_ < cursor]
             if not ids:
-                return Page(jobs, None)
+                return Page(jobs, None, visited=visited)
             looked, broken, *parts = await self._run("pick", room, digit, *wishes, *ids)
             for id_ in broken:
                 self._damage.report("job", text(id_), UNREADABLE, self._job_hashes)
             read = map(self._read_job, map(text, parts[::3]), parts[1::3], parts[2::3])
             jobs += [job for job in read if job is not None]
-            cursor = ids[looked - 1]
+            cursor, visited = ids[looked - 1], visited + looked
             more = more or looked < len(ids)
             if not more or len(jobs) == limit:
-                return Page(jobs, cursor if more else None)
-        return Page(jobs, cursor)
+                return Page(jobs, cursor if more else None, visited=visited)
+        return Page(jobs, cursor, visited=visited)
 
     async def _stranded(self, limit: int) -> list[Stranded]:
         aside, orphans = await self._run("stranded", limit)

@@ -139,10 +139,13 @@ class Jobs(Part):
         task: str | None = None,
         tag: str | None = None,
         replica: str | None = None,
+        id_end: str | None = None,
+        error: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
         filters = {"state": state, "queue": queue, "task": task, "tag": tag, "replica": replica}
+        filters |= {"id_end": id_end, "error": error}
 
         def work(tx: Transaction) -> Page:
             if state == "stranded":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenure.core.durations import micros
 from tenure.core.jobs.records import TAGGED_MAX, Page, Tagged
+from tenure.core.jobs.search import TEXT_MAX, search_bytes
 from tenure.stores.sqlite.records import RECORD, as_records
 from tenure.stores.sqlite.statements import Transaction
 
@@ -12,6 +13,9 @@ __all__ = ["count_tagged", "find"]
 # How many jobs one search visits. Most are rejected quickly: it takes a few milliseconds, in which
 # this process serves no other call.
 LOOKS_MAX = 5_000
+# Errors take longer to look through. The ends of ids are in the indexes.
+TEXTS_MAX = 2_000
+IDS_MAX = 20_000
 
 # A search visits the jobs of one of these, newest first, and filters them. Numbers and blobs are no
 # ids: all text comes after '' and before all blobs.
@@ -20,7 +24,7 @@ LOOKS_MAX = 5_000
 _ALL = """
     SELECT number, id
     FROM tenure_job INDEXED BY tenure_job_id
-    WHERE namespace = :namespace AND id >= '' AND id < :before
+    WHERE namespace = :namespace AND id >= :after AND id < :before
     ORDER BY id DESC
     LIMIT :looks
 """
@@ -29,7 +33,7 @@ _ALL = """
 _TAGGED = """
     SELECT number, id
     FROM tenure_tag
-    WHERE namespace = :namespace AND tag = :tag AND id >= '' AND id < :before
+    WHERE namespace = :namespace AND tag = :tag AND id >= :after AND id < :before
     ORDER BY id DESC
     LIMIT :looks
 """
@@ -38,7 +42,7 @@ _TAGGED = """
 _UNLUCKY = """
     SELECT number, id
     FROM tenure_done INDEXED BY tenure_done_state
-    WHERE namespace = :namespace AND state = :state AND state <> 'succeeded' AND id >= ''
+    WHERE namespace = :namespace AND state = :state AND state <> 'succeeded' AND id >= :after
       AND id < :before
     ORDER BY id DESC
     LIMIT :looks
@@ -49,7 +53,7 @@ _RUNNING = """
     SELECT l.number, l.id
     FROM tenure_replica AS r INDEXED BY tenure_replica_id
     CROSS JOIN tenure_live AS l INDEXED BY tenure_live_held
-    WHERE r.namespace = :namespace AND l.holder = r.number AND l.id >= '' AND l.id < :before
+    WHERE r.namespace = :namespace AND l.holder = r.number AND l.id >= :after AND l.id < :before
     ORDER BY l.id DESC
     LIMIT :looks
 """
@@ -68,6 +72,10 @@ _FITTING = f"""
       AND (:queue IS NULL OR j.queue = :queue)
       AND (:task IS NULL OR j.task = :task)
       AND (:replica IS NULL OR coalesce(r.id, '') = :replica)
+      AND (:id_end IS NULL OR substr(s.id, -length(:id_end)) = :id_end)
+      AND (:text IS NULL
+           OR instr(lower(CAST(substr(coalesce(l.error, d.error), 1, {TEXT_MAX}) AS TEXT)), :text)
+           OR instr(lower(substr(coalesce(l.reason, d.reason), 1, {TEXT_MAX})), :text))
       AND (:tag IS NULL
            OR EXISTS (SELECT 1
                       FROM tenure_tag
@@ -109,16 +117,24 @@ COUNT_RECENT = f"""
 
 
 def find(tx: Transaction, limit: int, cursor: str | None, **filters: str | None) -> Page:
-    """Return a page of jobs. `wanted` has the filters: state, queue, task, tag and replica."""
+    """Return a page of jobs. `filters` are those of the contract, each of them."""
+    error, id_end = filters.pop("error"), filters["id_end"]
+    text = None if error is None else search_bytes(error).decode()
     fitting, looked_at = _way_in(filters["tag"], filters["state"], filters["replica"])
+    looks = LOOKS_MAX if id_end is None else IDS_MAX
+    looks = looks if text is None else TEXTS_MAX
     # SQLite orders all text before all blobs.
-    values = {**filters, "before": b"" if cursor is None else cursor, "looks": LOOKS_MAX}
-    rows = tx.rows(fitting, limit=limit + 1, **values)
+    values = {**filters, "text": text, "before": b"" if cursor is None else cursor, "looks": looks}
+    rows = tx.rows(fitting, limit=limit + 1, after="", **values)
     jobs = as_records(tx, rows[:limit])
     if len(rows) > limit:
-        return Page(jobs, _next(rows[limit - 1][0], cursor) if limit else None)
-    ((looked, last),) = tx.rows(looked_at, **values)
-    return Page(jobs, _next(last, cursor) if looked == LOOKS_MAX else None)
+        last = rows[limit - 1][0] if limit else ""
+        looked = 0
+        if id_end is not None or text is not None:
+            ((looked, _),) = tx.rows(looked_at, after=last, **values)
+        return Page(jobs, _next(last, cursor) if limit else None, visited=looked)
+    ((looked, last),) = tx.rows(looked_at, after="", **values)
+    return Page(jobs, _next(last, cursor) if looked == looks else None, visited=looked)
 
 
 def _next(last: str | bytes, before: str | None) -> str | None:
@@ -129,10 +145,10 @@ def _next(last: str | bytes, before: str | None) -> str | None:
 
 def _way_in(tag: str | None, state: str | None, replica: str | None) -> tuple[str, str]:
     """Return the statements that visit the fewest jobs."""
-    if tag is not None:
-        return FIND_TAGGED, LOOKED_AT_TAGGED
     if replica or state == "running":
         return FIND_RUNNING, LOOKED_AT_RUNNING
+    if tag is not None:
+        return FIND_TAGGED, LOOKED_AT_TAGGED
     if state in ("failed", "cancelled"):
         return FIND_UNLUCKY, LOOKED_AT_UNLUCKY
     return FIND, LOOKED_AT
@@ -140,7 +156,7 @@ def _way_in(tag: str | None, state: str | None, replica: str | None) -> tuple[st
 
 def count_tagged(tx: Transaction, tag: str, unfinished: int, recent: int, within: float) -> Tagged:
     """Count the newest jobs with a tag: unfinished ones, and recent ones."""
-    looks = {"tag": tag, "before": b"", "looks": TAGGED_MAX}
+    looks = {"tag": tag, "after": "", "before": b"", "looks": TAGGED_MAX}
     ((live,),) = tx.rows(COUNT_TAGGED, limit=unfinished, **looks)
     since = tx.wall - micros(within)
     ((young, first),) = tx.rows(COUNT_RECENT, limit=recent, since=since, **looks)

@@ -22,109 +22,153 @@ BEGIN
 END
 $$;
 
--- Return up to _most ids below _before, newest first, which include all matches. Each branch uses one index
--- in the order of id; the narrowest that applies is taken.
-CREATE FUNCTION tenure.job_candidates(
-    _namespace text, _state text, _tag text, _replica text, _most integer, _before text,
-    OUT ids text[]
-) LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF _replica <> '' THEN
-        -- index: job_held
-        ids := ARRAY(
-            SELECT j.id FROM tenure.job j
-            WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-              AND j.id < _before
-            ORDER BY j.id DESC LIMIT _most);
-    ELSIF _state = 'running' THEN
-        -- Every running job is on one of the replicas. index: replica_pkey, job_held
-        ids := ARRAY(
-            SELECT h.id FROM tenure.replica r
-            CROSS JOIN LATERAL (
-                SELECT j.id FROM tenure.job j
-                WHERE j.namespace || '' = _namespace AND j.replica = r.id AND j.state = 'running'
-                  AND j.id < _before
-                ORDER BY j.id DESC LIMIT _most
-            ) AS h
-            WHERE r.namespace = _namespace
-            ORDER BY h.id DESC LIMIT _most);
-    ELSIF _tag IS NOT NULL THEN
-        -- index: job_tag_id
-        ids := ARRAY(
-            SELECT t.id FROM tenure.job_tag t
-            WHERE t.namespace = _namespace AND t.tag = _tag AND t.id < _before
-            ORDER BY t.id DESC LIMIT _most);
-    ELSIF _state IN ('failed', 'cancelled') THEN
-        -- index: job_done_unsuccessful
-        ids := ARRAY(
-            SELECT d.id FROM tenure.job_done d
-            WHERE '' || d.namespace = _namespace AND d.state = _state AND d.state <> 'succeeded'
-              AND d.id < _before
-            ORDER BY d.id DESC LIMIT _most);
-    ELSE
-        -- index: job_pkey, job_done_pkey
-        ids := ARRAY(
-            SELECT both_of.id FROM (
-                (SELECT j.id FROM tenure.job j
-                 WHERE j.namespace = _namespace AND j.id < _before
-                   AND coalesce(_state, 'waiting') = 'waiting'
-                 ORDER BY j.id DESC LIMIT _most)
-                UNION ALL
-                (SELECT d.id FROM tenure.job_done d
-                 WHERE d.namespace = _namespace AND d.id < _before
-                   AND coalesce(_state, 'succeeded') = 'succeeded'
-                 ORDER BY d.id DESC LIMIT _most)
-            ) AS both_of
-            ORDER BY both_of.id DESC LIMIT _most);
-    END IF;
-END
+-- What a search for a text looks at: the first bytes, with small letters. Bytes that are not ASCII are written
+-- as digits, so that no stored value makes this fail.
+CREATE FUNCTION tenure.searchable(_bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT lower(encode(substring(_bytes FROM 1 FOR 2000), 'escape') COLLATE "C")
 $$;
 
--- Return matching jobs, newest first. If there may be more, a last row has only the id of the next page.
+-- The last row of a page: where the next one begins, and how many jobs were visited.
+CREATE FUNCTION tenure.page_end(_id text, _visited bigint) RETURNS tenure.job_record
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_populate_record(
+        NULL::tenure.job_record, jsonb_build_object('id', _id, 'attempt', _visited))
+$$;
+
+-- Return matching jobs, newest first, and a last row without a state: the id at which the next page begins, or
+-- NULL if there is none, and in `attempt` how many jobs were visited.
+--
+-- Each branch of `seen` visits jobs in the order of their ids by one index. _way chooses the narrowest one; the
+-- others cost nothing. `seen` is read only as far as the page needs it, and the columns of a record, which may be
+-- large, are read for the jobs of the page alone.
 CREATE FUNCTION tenure.job_find(
     _namespace text, _state text, _queue text, _task text, _tag text, _replica text,
-    _limit integer, _before text
+    _id_end text, _error text, _limit integer, _before text
 ) RETURNS SETOF tenure.job_record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- How many jobs to visit, so that a rare combination does not cost a scan of the whole table.
-    _most integer := greatest(5000, _limit + 1);
-    _ids text[];
-    _job tenure.job_record;
-    _found integer := 0;
-    _end tenure.job_record;
+    _way text := CASE
+        WHEN _replica <> '' THEN 'replica'
+        WHEN _state = 'running' THEN 'running'
+        WHEN _tag IS NOT NULL THEN 'tag'
+        WHEN _state IN ('failed', 'cancelled') THEN 'unsuccessful'
+        WHEN _id_end IS NOT NULL THEN 'ids'
+        ELSE 'all' END;
+    -- How many jobs to visit, so that a rare combination does not cost a scan of the whole table. Errors take
+    -- longer to look through, and ids are read from indexes alone.
+    _most integer := greatest(
+        CASE WHEN _error IS NOT NULL THEN 2000 WHEN _way = 'ids' THEN 20000 ELSE 5000 END,
+        _limit + 1);
+    -- Without a bound: longer than any id, of the largest character.
+    _below text := coalesce(_before, repeat(U&'\+10FFFF', 201));
+    _text text := tenure.searchable(convert_to(_error, 'UTF8'));
 BEGIN
-    SELECT c.ids INTO _ids FROM tenure.job_candidates(
-        _namespace, _state, _tag, _replica, _most,
-        -- Without a bound: longer than any id, of the largest character.
-        coalesce(_before, repeat(U&'\+10FFFF', 201))) c;
-    -- index: job_pkey, job_done_pkey
-    FOR _job IN
-        SELECT r.*
-        FROM unnest(_ids) AS u (id)
-        CROSS JOIN LATERAL (
-            SELECT (tenure.as_record(j)).* FROM tenure.job j
-            WHERE j.namespace = _namespace AND j.id = u.id AND j.state IS DISTINCT FROM 'aside'
+    -- index: replica_pkey, job_held, job_tag_id, job_pkey, job_done_pkey, job_done_unsuccessful
+    RETURN QUERY
+    WITH seen AS MATERIALIZED (
+        SELECT s.id, row_number() OVER () AS place,
+               s.state IS DISTINCT FROM 'aside' AND s.is_there
+               AND (_state IS NULL OR s.state = _state) AND (_queue IS NULL OR s.queue = _queue)
+               AND (_task IS NULL OR s.task = _task) AND (_replica IS NULL OR s.replica = _replica)
+               AND (_tag IS NULL OR _tag = ANY (s.tags))
+               AND (_id_end IS NULL OR right(s.id, length(_id_end)) = _id_end)
+               AND (_error IS NULL OR strpos(tenure.searchable(s.error), _text) > 0
+                    OR strpos(tenure.searchable(convert_to(s.reason, 'UTF8')), _text) > 0) AS fits
+        FROM (
+            (SELECT j.id, j.state, j.queue, j.task, j.replica, j.tags, j.error, j.reason, true AS is_there
+             FROM tenure.job j
+             WHERE _way = 'replica' AND j.namespace || '' = _namespace AND j.replica = _replica
+               AND j.state = 'running' AND j.id < _below
+             ORDER BY j.id DESC LIMIT _most)
             UNION ALL
-            SELECT (tenure.as_record(d)).* FROM tenure.job_done d
-            WHERE d.namespace = _namespace AND d.id = u.id
-            OFFSET 0
-        ) AS r
-        WHERE (_state IS NULL OR r.state = _state) AND (_queue IS NULL OR r.queue = _queue)
-          AND (_task IS NULL OR r.task = _task) AND (_replica IS NULL OR r.replica = _replica)
-          AND (_tag IS NULL OR _tag = ANY (r.tags))
-        LIMIT _limit + 1
-    LOOP
-        _found := _found + 1;
-        EXIT WHEN _found > _limit;
-        RETURN NEXT _job;
-        _end.id := _job.id;
-    END LOOP;
-    IF _found <= _limit THEN
-        _end.id := CASE WHEN cardinality(_ids) = _most THEN _ids[_most] END;
-    END IF;
-    IF _end.id IS NOT NULL THEN
-        RETURN NEXT _end;
-    END IF;
+            -- Every running job is on one of the replicas.
+            (SELECT j.id, j.state, j.queue, j.task, j.replica, j.tags, j.error, j.reason, true
+             FROM tenure.replica r
+             CROSS JOIN LATERAL (
+                 SELECT j.* FROM tenure.job j
+                 WHERE j.namespace || '' = _namespace AND j.replica = r.id AND j.state = 'running'
+                   AND j.id < _below
+                 ORDER BY j.id DESC LIMIT _most
+             ) AS j
+             WHERE _way = 'running' AND r.namespace = _namespace
+             ORDER BY j.id DESC LIMIT _most)
+            UNION ALL
+            (SELECT c.id, r.state, r.queue, r.task, r.replica, r.tags, r.error, r.reason,
+                    r.id IS NOT NULL
+             FROM (
+                 SELECT i.id FROM (
+                     (SELECT t.id FROM tenure.job_tag t
+                      WHERE _way = 'tag' AND t.namespace = _namespace AND t.tag = _tag
+                        AND t.id < _below
+                      ORDER BY t.id DESC LIMIT _most)
+                     UNION ALL
+                     (SELECT j.id FROM tenure.job j
+                      WHERE _way = 'ids' AND j.namespace = _namespace AND j.id < _below
+                      ORDER BY j.id DESC LIMIT _most)
+                     UNION ALL
+                     (SELECT d.id FROM tenure.job_done d
+                      WHERE _way = 'ids' AND d.namespace = _namespace AND d.id < _below
+                      ORDER BY d.id DESC LIMIT _most)
+                 ) AS i
+                 ORDER BY i.id DESC LIMIT _most
+             ) AS c
+             LEFT JOIN LATERAL (
+                 SELECT j.id, j.state, j.queue, j.task, j.replica, j.tags, j.error, j.reason
+                 FROM tenure.job j
+                 WHERE j.namespace = _namespace AND j.id = c.id
+                   AND (_id_end IS NULL OR right(c.id, length(_id_end)) = _id_end)
+                 UNION ALL
+                 SELECT d.id, d.state, d.queue, d.task, d.replica, d.tags, d.error, d.reason
+                 FROM tenure.job_done d
+                 WHERE d.namespace = _namespace AND d.id = c.id
+                   AND (_id_end IS NULL OR right(c.id, length(_id_end)) = _id_end)
+                 OFFSET 0
+             ) AS r ON true
+             ORDER BY c.id DESC LIMIT _most)
+            UNION ALL
+            (SELECT d.id, d.state, d.queue, d.task, d.replica, d.tags, d.error, d.reason, true
+             FROM tenure.job_done d
+             WHERE _way = 'unsuccessful' AND '' || d.namespace = _namespace AND d.state = _state
+               AND d.state <> 'succeeded' AND d.id < _below
+             ORDER BY d.id DESC LIMIT _most)
+            UNION ALL
+            (SELECT j.id, j.state, j.queue, j.task, j.replica, j.tags, j.error, j.reason, true
+             FROM tenure.job j
+             WHERE _way = 'all' AND coalesce(_state, 'waiting') = 'waiting'
+               AND j.namespace = _namespace AND j.id < _below
+             ORDER BY j.id DESC LIMIT _most)
+            UNION ALL
+            (SELECT d.id, d.state, d.queue, d.task, d.replica, d.tags, d.error, d.reason, true
+             FROM tenure.job_done d
+             WHERE _way = 'all' AND coalesce(_state, 'succeeded') = 'succeeded'
+               AND d.namespace = _namespace AND d.id < _below
+             ORDER BY d.id DESC LIMIT _most)
+        ) AS s
+        ORDER BY s.id DESC LIMIT _most
+    ),
+    hits AS MATERIALIZED (
+        SELECT s.id, s.place FROM seen s WHERE s.fits LIMIT _limit + 1
+    ),
+    page AS MATERIALIZED (
+        SELECT h.id, h.place FROM hits h LIMIT _limit
+    )
+    SELECT r.* FROM page p
+    CROSS JOIN LATERAL (
+        SELECT (tenure.as_record(j)).* FROM tenure.job j
+        WHERE j.namespace = _namespace AND j.id = p.id
+        UNION ALL
+        SELECT (tenure.as_record(d)).* FROM tenure.job_done d
+        WHERE d.namespace = _namespace AND d.id = p.id
+        OFFSET 0
+    ) AS r
+    UNION ALL
+    SELECT (e.record).* FROM (
+        SELECT CASE WHEN (SELECT count(*) FROM hits) > _limit
+            THEN (SELECT tenure.page_end(min(p.id), max(p.place)) FROM page p)
+            ELSE (SELECT tenure.page_end(
+                      CASE WHEN count(*) = _most THEN min(s.id) END, count(*)) FROM seen s)
+        END AS record
+        OFFSET 0
+    ) AS e;
 END
 $$;
 
