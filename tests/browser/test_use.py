@@ -3,10 +3,12 @@
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 from playwright.async_api import expect
 
 from tenure import Tenure
 from tenure.core.jobs.records import NewJob
+from tenure.dashboard import matches
 from tests.browser.shop import HOSTILE, LONG, Shop
 from tests.browser.window import DESK, PHONE
 
@@ -117,6 +119,31 @@ async def test_the_search_finds_names_and_ends_of_ids(
     await search.fill(job.id[-12:])
     await search.press("Enter")
     await expect(window.page.locator("tbody tr")).to_have_count(1)
+
+
+async def test_a_search_goes_on_where_it_ended(
+    app: Tenure,
+    stack: AsyncExitStack,
+    open_site: Any,
+    open_window: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matches, "PATIENCE", 0.0)  # one look for each request
+    shop = Shop(app)
+    await shop.open(stack)
+    job = await shop.import_catalog.using(delay=3600).enqueue()
+    await job.cancel("the shelf is empty")
+    window = await open_window(await open_site(app))
+    await window.goto("jobs?error=shelf")
+    hint = window.page.locator("p.hint")
+    await expect(hint).to_have_text("Searched all failed jobs. Other jobs may match.")
+    for states in ("failed and waiting", "failed, waiting and running"):
+        await window.page.get_by_role("button", name="Search on").click()
+        await expect(hint).to_have_text(f"Searched all {states} jobs. Other jobs may match.")
+    await window.page.get_by_role("button", name="Search on").click()
+    await expect(window.page.locator("tbody tr")).to_have_count(1)
+    await expect(hint).to_have_text("Searched all failed, waiting, running and cancelled jobs.")
+    await expect(window.page.get_by_role("button", name="Search on")).to_have_count(0)
 
 
 async def test_hostile_and_long_names_stay_text(

@@ -1,7 +1,7 @@
 """A dashboard as a browser sees it: requests of the same origin, with the session's token."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -10,6 +10,7 @@ import msgspec
 
 from tenure import Tenure
 from tenure.dashboard import Dashboard, Viewer
+from tenure.testing import ManualClock
 
 ANN = Viewer("ann", may_act=True, may_reveal=True, may_see_owners=True)
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}
@@ -58,6 +59,14 @@ async def desk_on(app: Tenure, viewer: Viewer | None = ANN, **options: Any) -> A
             yield desk
     finally:
         await dashboard.close()
+
+
+async def passing(clock: ManualClock, call: Awaitable[Any]) -> Any:
+    """Let time pass until a call has ended; return its answer."""
+    task = asyncio.ensure_future(call)
+    while not task.done():
+        await clock.advance(0.01)
+    return await task
 
 
 class Stream:

@@ -16,8 +16,9 @@ from tenure.core.jobs.states import STATES, JobState, may_delete
 from tenure.dashboard import audit
 from tenure.dashboard.actions import Action, Done
 from tenure.dashboard.answer import Refusal
+from tenure.dashboard.matches import selected
 from tenure.dashboard.request import Request
-from tenure.dashboard.selection import Criteria, read_criteria, selected
+from tenure.dashboard.selection import Criteria, read_criteria
 from tenure.dashboard.site import Site
 from tenure.runtime.attempts.job_ends import report_cancelled
 from tenure.stores.contract import Store
@@ -53,6 +54,8 @@ async def _count(site: Site, request: Request) -> Done:
     verb = request.text("action")
     states = _states(verb, criteria) if verb else _any_state(criteria)
     jobs, more = await selected(site.snapshot, criteria, states, SELECTED_MAX)
+    if more and not jobs:
+        raise Refusal(409, "No job was found in time, and others may match. Narrow the filter.")
     return Done("counted", {"count": len(jobs), "is_capped": more})
 
 

@@ -20,8 +20,9 @@ from tenure.core.why import why_job
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.documents import Places, instant, lite
 from tenure.dashboard.masks import argument_names, plain_headers
+from tenure.dashboard.matches import matches, read_place
 from tenure.dashboard.request import Request
-from tenure.dashboard.selection import matches, read_criteria
+from tenure.dashboard.selection import read_criteria
 from tenure.dashboard.site import Site, places_of
 from tenure.dashboard.snapshot import without_contents
 from tenure.dashboard.viewer import Viewer
@@ -41,14 +42,12 @@ async def jobs(site: Site, request: Request) -> dict[str, Any]:
     filters = {name: text for name, text in request.query.items() if name not in _PAGING}
     criteria = read_criteria(site, request.viewer, filters)
     limit = max(1, request.number("limit", _LIMIT, _LIMIT_MAX))
-    cursor = request.query.get("cursor") or None
-    if cursor is not None and not is_job_id(cursor):
-        raise Refusal(400, "cursor is not one: pass on the cursor of the page before.")
-    page = await matches(site.snapshot, criteria, limit=limit, cursor=cursor)
-    around = await site.surroundings()
+    after = read_place(request.query.get("cursor") or None, criteria)
+    page = await matches(site.snapshot, criteria, limit=limit, after=after)
+    around = await site.surroundings(page.jobs)
     document = {
         "jobs": [site.job(record, request.viewer, around) for record in page.jobs],
-        "cursor": page.cursor,
+        "cursor": None if page.rest is None else page.rest.cursor,
         "searched": page.searched,
         "note": page.note,
     }
@@ -83,7 +82,7 @@ async def job(site: Site, request: Request) -> dict[str, Any]:
         ("job", request.subject), lambda: _look(site, request.subject)
     )
     record, viewer = seen.record, request.viewer
-    around = await site.surroundings()
+    around = await site.surroundings([record])
     places = places_of(around)
     headers = read_options(record.options).headers
     report = report_of(record)

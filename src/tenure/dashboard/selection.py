@@ -1,41 +1,35 @@
-"""Which jobs a list or a bulk action is about: filters, and searches among the newest jobs.
+"""Which jobs a list or a bulk action is about: reads the filter of a request.
 
-Stores have indexes for states, queues, tasks and tags. The end of an id and the text of an error
-are searched among the newest 10,000 jobs of a state, and answers say how many were searched.
+`matches` finds these jobs. The store decides what it has a filter for, `Criteria.fits` the rest.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.core.ids import is_job_id
-from tenure.core.jobs.records import JobRecord, Page
+from tenure.core.jobs.records import JobRecord
 from tenure.core.jobs.states import STATES, JobState
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.dashboard.answer import Refusal
-from tenure.dashboard.documents import counted
 from tenure.dashboard.owners import is_of_http, tags_of
 from tenure.dashboard.request import checked_name
 from tenure.dashboard.site import Site
-from tenure.dashboard.snapshot import Snapshot
 from tenure.dashboard.viewer import Viewer
 from tenure.jobs import report_of
 
-__all__ = ["SEARCHED_MAX", "Criteria", "Matches", "matches", "read_criteria", "selected"]
+__all__ = ["Criteria", "read_criteria"]
 
-SEARCHED_MAX: Final = 10_000
-_PAGE: Final = 200
-_UNINDEXED: Final = SEARCHED_MAX // _PAGE
-_SELECTED: Final = 1000  # pages of a bulk action, which may be short
-_HIDING: Final = 10  # pages that may consist of runs of timers
-_PATIENCE: Final = 5.0
 _ERROR_MAX: Final = 200
 _END: Final = re.compile(r"[0-9a-f-]{4,36}")
+# In JSON these are as they are. A line of an error has a colon and a space that its JSON has not.
+_LITERAL: Final = re.compile(r"[ !#-9;-\[\]-~]+")
+# A job that has succeeded has no error. Most of what is looked for has failed.
+_WITH_ERRORS: Final[tuple[JobState, ...]] = ("failed", "waiting", "running", "cancelled")
 _FIELDS: Final = frozenset({"state", "queue", "task", "tag", "owner", "id", "error", "timers"})
 
 
@@ -64,9 +58,30 @@ class Criteria(Struct, frozen=True, kw_only=True):
         return not (self.timers or self.queue or self.task or self.id)
 
     @property
-    def is_indexed(self) -> bool:
+    def is_search(self) -> bool:
+        """Whether it looks for what the store has no index for."""
+        return bool(self.id or self.error)
+
+    @property
+    def is_exact(self) -> bool:
         """Whether the store finds exactly these jobs by itself."""
-        return not (self.id or self.error or self.hides_timers or (self.owners and self.tag))
+        return not (self.error or self.hides_timers or (self.owners and self.tag))
+
+    @property
+    def states(self) -> tuple[JobState | None, ...]:
+        """The states to look at, one after the other; None: all of them in one list."""
+        if not self.error:
+            return (self.state,)
+        states = _WITH_ERRORS if self.state is None else (self.state,)
+        return tuple(state for state in states if state in _WITH_ERRORS)
+
+    @property
+    def literal(self) -> str | None:
+        """A part of the error text that stands in stored errors as it is; None if there is none."""
+        if "\\" in self.error:  # it stands for a character that is not printable
+            return None
+        parts = [part.strip() for part in _LITERAL.findall(self.error)]
+        return max(parts, key=len, default="") or None
 
     def fits(self, job: JobRecord) -> bool:
         """Return whether a job is one of these, as far as the store does not decide it."""
@@ -77,16 +92,6 @@ class Criteria(Struct, frozen=True, kw_only=True):
         if not job.id.endswith(self.id):
             return False
         return not self.error or self.error in _error_of(job).lower()
-
-
-class Matches(Struct, frozen=True):
-    """Jobs that fit, newest first, and how far was searched."""
-
-    jobs: list[JobRecord]
-    cursor: str | None = None
-    searched: int | None = None
-    """How many jobs were looked at, if the store has no index for the filter."""
-    note: str | None = None
 
 
 def read_criteria(site: Site, viewer: Viewer, fields: Mapping[str, Any]) -> Criteria:
@@ -127,118 +132,6 @@ def _owners(site: Site, viewer: Viewer, owner: str) -> tuple[str, ...] | None:
         detail = "This process has no AsyncRouter. Name the routers: Dashboard(routers=[...])."
         raise Refusal(400, detail)
     return tuple(tags)
-
-
-async def matches(
-    snapshot: Snapshot, criteria: Criteria, *, limit: int, cursor: str | None = None
-) -> Matches:
-    """Return up to `limit` jobs that fit, newest first."""
-    if is_job_id(criteria.id):
-        [job] = await snapshot.records([criteria.id])
-        return Matches([] if job is None else [job])
-    if criteria.is_indexed:
-        page = await _find(snapshot.jobs, criteria, limit, cursor)
-        return Matches(page.jobs, page.cursor)
-    key = ("search", criteria, limit, cursor)
-    return await snapshot.looks.share(key, lambda: _search(snapshot, criteria, limit, cursor))
-
-
-async def _search(
-    snapshot: Snapshot, criteria: Criteria, limit: int, cursor: str | None
-) -> Matches:
-    """Look at the newest jobs one by one."""
-    if not (criteria.id or criteria.error):
-        jobs, cursor, _ = await _scan(snapshot, criteria, limit, cursor, _HIDING)
-        return Matches(jobs, cursor)
-    states = _searched_states(criteria)
-    began = snapshot.clock.boot()
-    jobs, searched, rest = list[JobRecord](), 0, None
-    for state in states:
-        in_state = replace(criteria, state=state)
-        more, rest, number = await _scan(snapshot, in_state, limit - len(jobs), cursor, _UNINDEXED)
-        jobs, searched = jobs + more, searched + number
-        if len(jobs) >= limit or snapshot.clock.boot() - began > _PATIENCE:
-            break
-    # With several states, there is no place from which to go on.
-    rest = rest if len(states) == 1 and len(jobs) >= limit else None
-    where = " and ".join(states) if len(states) < len(STATES) else "each state"
-    note = f"Searched {counted(searched, 'job')}: the newest {SEARCHED_MAX:,} of {where} at most."
-    return Matches(jobs, rest, searched, note)
-
-
-async def selected(
-    snapshot: Snapshot, criteria: Criteria, states: Sequence[JobState | None], most: int
-) -> tuple[list[JobRecord], bool]:
-    """Return up to `most` jobs in these states, newest first within each, and if there are more.
-
-    Reads as many pages as it takes; with an error text or the end of an id, the newest 10,000 jobs
-    of each state.
-    """
-    jobs: list[JobRecord] = []
-    pages = _UNINDEXED if criteria.id or criteria.error else _SELECTED
-    for state in states:
-        room = most - len(jobs)
-        in_state = replace(criteria, state=state)
-        # One more than there is room for tells whether there are more.
-        more, _, _ = await _scan(snapshot, in_state, room + 1, None, pages)
-        jobs += more[:room]
-        if len(more) > room:
-            return jobs, True
-    return jobs, False
-
-
-def _searched_states(criteria: Criteria) -> Sequence[JobState]:
-    if criteria.state is not None:
-        return (criteria.state,)
-    # A job that has succeeded has no error.
-    return tuple(state for state in STATES if criteria.id or state != "succeeded")
-
-
-async def _scan(
-    snapshot: Snapshot, criteria: Criteria, limit: int, cursor: str | None, pages: int
-) -> tuple[list[JobRecord], str | None, int]:
-    """Return jobs that fit among a bounded number, where to go on, and how many were read."""
-    jobs: list[JobRecord] = []
-    searched = 0
-    # Mostly the first jobs fit; a page more than needed may be megabytes of arguments.
-    size = min(limit, _PAGE) if criteria.hides_timers else _PAGE
-    for _ in range(pages):
-        page = await _find(snapshot.find, criteria, size, cursor)
-        size = _PAGE
-        searched += len(page.jobs)
-        jobs += filter(criteria.fits, page.jobs)
-        cursor = page.cursor
-        if len(jobs) > limit:
-            cursor = jobs[limit - 1].id  # a page goes on behind the id that it is given
-        if cursor is None or len(jobs) >= limit:
-            break
-    return jobs[:limit], cursor, searched
-
-
-async def _find(
-    find: Callable[..., Any], criteria: Criteria, limit: int, cursor: str | None
-) -> Page:
-    """Return a page by what the store has an index for."""
-    filters = {
-        "state": criteria.state,
-        "queue": criteria.queue,
-        "task": criteria.task,
-        "limit": limit,
-        "cursor": cursor,
-    }
-    tags = (criteria.tag,) if criteria.owners is None else criteria.owners
-    pages: list[Page] = [await find(**filters, tag=tag) for tag in tags]
-    return pages[0] if len(pages) == 1 else _merged(pages, limit)
-
-
-def _merged(pages: Sequence[Page], limit: int) -> Page:
-    """Return the pages of several tags as one: as far down as each of them goes."""
-    jobs = {job.id: job for page in pages for job in page.jobs}
-    frontier = max((page.cursor for page in pages if page.cursor is not None), default=None)
-    ids = sorted((id_ for id_ in jobs if frontier is None or id_ >= frontier), reverse=True)
-    if len(ids) > limit:
-        frontier = ids[limit - 1]
-    return Page([jobs[id_] for id_ in ids[:limit]], frontier)
 
 
 def _error_of(job: JobRecord) -> str:

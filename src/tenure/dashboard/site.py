@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tenure import __version__
 from tenure.app import Tenure
-from tenure.core.jobs.records import JobRecord
+from tenure.core.jobs.records import JobRecord, QueueCounts
 from tenure.core.jobs.view import as_datetime
 from tenure.core.why import Fleet, Surroundings, why_job
 from tenure.dashboard.documents import Places, job_document
@@ -76,12 +76,16 @@ class Site:
         """Return a document with the store's time."""
         return {"now": as_datetime(await self.snapshot.now()), **document}
 
-    async def surroundings(self) -> Surroundings:
-        """Return what explains why jobs, timers and queues are as they are."""
+    async def surroundings(self, jobs: Iterable[JobRecord] | None = None) -> Surroundings:
+        """Return what explains why jobs are as they are; without `jobs`, also timers and queues.
+
+        Only jobs that wait need the queues, whose counts take longer than all else.
+        """
         snapshot, engine = self.snapshot, self.snapshot.engine
         handlers = engine.registry.handlers
+        needs_queues = jobs is None or any(job.state == "waiting" for job in jobs)
         now, replicas, queues = await asyncio.gather(
-            snapshot.now(), snapshot.replicas(), snapshot.queues()
+            snapshot.now(), snapshot.replicas(), snapshot.queues() if needs_queues else _none()
         )
         return Surroundings(
             now=now,
@@ -124,6 +128,10 @@ class Site:
         except Exception:
             log.exception("trace_url= of the dashboard failed; the job has no link")
             return None
+
+
+async def _none() -> list[QueueCounts]:
+    return []
 
 
 def places_of(around: Surroundings) -> Places:

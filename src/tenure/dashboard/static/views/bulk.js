@@ -73,7 +73,7 @@ async function ask(name, filter, page) {
         : `All ${filter.state} jobs of this store, of every queue and task.`,
       text,
       answer.is_capped
-        ? `More jobs match: the first ${count(number)} are done now. Repeat it for the others.`
+        ? `More jobs may match: the first ${count(number)} are done now. Repeat it for the others.`
         : null,
     ].filter(Boolean),
     run: async () => {

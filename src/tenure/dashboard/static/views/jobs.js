@@ -51,7 +51,7 @@ export const jobs = {
       heading("Jobs", { actions: bulkActions(filter, page) }),
       states(filter),
       fields(filter, page),
-      data.note && h("p.hint", {}, data.note),
+      memory.note && h("p.hint", {}, memory.note),
       h(
         "div.rows",
         {},
@@ -113,6 +113,7 @@ function release(memory) {
     rows: memory.fresh.jobs.map((job) => ({ job, isGone: false })),
     held: [],
     cursor: memory.fresh.cursor,
+    note: memory.fresh.note,
   });
 }
 
@@ -306,10 +307,11 @@ function more(memory, filter, page) {
       {},
       `The first ${count(ROWS_MAX)} jobs are shown. Narrow the filter to see others.`,
     );
+  const label = memory.note ? "Search on" : "Show more";
   return h(
     "div.more",
     {},
-    button(memory.isExtending ? "Loading…" : "Show more", async () => {
+    button(memory.isExtending ? "Loading…" : label, async () => {
       if (memory.isExtending) return;
       memory.isExtending = true;
       page.redraw();
@@ -321,6 +323,7 @@ function more(memory, filter, page) {
           ...next.jobs.filter((job) => !known.has(job.id)).map((job) => ({ job, isGone: false })),
         ];
         memory.cursor = next.cursor;
+        memory.note = next.note;
       } catch (error) {
         announce(error.message, { isShown: true, level: "error" });
       }
