@@ -171,7 +171,7 @@ class Dashboard:
             return json_answer(await route.handle(self._site, request))
         finally:
             if route.action is not None and route.action.changes:
-                self._site.snapshot.looks.forget()
+                self._site.snapshot.forget()
                 self._ticker().touch()
 
     def _ticker(self) -> Ticker:

@@ -33,7 +33,7 @@ async def overview(site: Site, request: Request) -> dict[str, Any]:
     counts, replicas, timers, around, failed, stats = await asyncio.gather(
         snapshot.queues(),
         snapshot.replicas(),
-        snapshot.timers(),
+        snapshot.timers_now(),
         site.surroundings(),
         snapshot.jobs(state="failed", limit=_FAILED),
         snapshot.run_stats(),

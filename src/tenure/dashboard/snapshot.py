@@ -1,8 +1,9 @@
 """Shared looks at the store: all viewers share one look of each kind per second.
 
 Nothing is asked unless somebody looks. Requests that come while a look is under way wait for it, so
-the cost for the store depends on what is looked at and not on how many do. Errors are shared, too:
-a store in trouble gets no more calls than a healthy one.
+the cost for the store depends on what is looked at and not on how many do. A look that takes long
+is shared for longer. Errors are shared, too: a store in trouble gets no more calls than a healthy
+one.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from tenure.core.jobs.run_stats import RunStats, merge_stats
 from tenure.core.leases import Grade, Lease
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
-from tenure.timers import Timers, TimerViews
+from tenure.timers import EndedRuns, Timers, TimerViews
 
 __all__ = ["Looks", "Snapshot", "without_contents"]
 
 T = TypeVar("T")
 
 _SHARED_FOR: Final = 1.0
+_SHARED_FOR_MOST: Final = 10.0
+_LOOKING: Final = 0.05
+"""The part of the time in which looks of one kind are under way at most, with slow ones too."""
 _KEPT: Final = 64
 """How many looks are kept: each filter of a list and each job is a look of its own."""
 _PATIENCE: Final = 10.0
@@ -43,9 +47,16 @@ PREVIEWS: Final = 5
 
 
 class _Look:
-    def __init__(self, task: asyncio.Task[Any]) -> None:
+    def __init__(self, task: asyncio.Task[Any], began: float) -> None:
         self.task = task
+        self.began = began
         self.at = math.inf  # until it has ended
+
+    @property
+    def shared_for(self) -> float:
+        """For how long it is shared in any case, because it took so long; 0.0 if it was fast."""
+        rest = (self.at - self.began) / _LOOKING
+        return 0.0 if rest < _SHARED_FOR else min(rest, _SHARED_FOR_MOST)
 
 
 class Looks:
@@ -54,6 +65,7 @@ class Looks:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looks: OrderedDict[Hashable, _Look] = OrderedDict()
+        self._changed_at = -math.inf
 
     async def share(
         self, key: Hashable, ask: Callable[[], Awaitable[T]], keep: float = _SHARED_FOR
@@ -68,19 +80,34 @@ class Looks:
         return answer
 
     def forget(self) -> None:
-        """Let the next request look anew: after an action its viewer wants to see the effect."""
+        """Let the next request look anew."""
         self._looks.clear()
+
+    def change(self) -> float:
+        """Note a change of the store: what was looked at before is shared only if it is slow.
+
+        Returns after how many seconds no request gets an answer from before any more.
+        """
+        self._changed_at = now = self._clock.boot()
+        done = [look for look in self._looks.values() if look.task.done()]
+        return max((look.at + look.shared_for - now for look in done), default=0.0)
 
     def _is_fresh(self, look: _Look, keep: float) -> bool:
         if not look.task.done():
             return True
         has_failed = look.task.cancelled() or look.task.exception() is not None
-        return self._clock.boot() - look.at < (_SHARED_FOR if has_failed else keep)
+        if has_failed:
+            keep = _SHARED_FOR
+        elif look.began < self._changed_at and keep <= _SHARED_FOR:
+            keep = look.shared_for
+        else:
+            keep = max(keep, look.shared_for)
+        return self._clock.boot() - look.at < keep
 
     def _begin(
         self, key: Hashable, ask: Callable[[], Awaitable[T]], loop: asyncio.AbstractEventLoop
     ) -> _Look:
-        look = _Look(loop.create_task(self._run(ask)))
+        look = _Look(loop.create_task(self._run(ask)), self._clock.boot())
 
         def end(task: asyncio.Task[Any]) -> None:
             look.at = self._clock.boot()
@@ -110,6 +137,8 @@ class Snapshot:
         self._app = app
         self._lending = Lending(app)
         self.looks = Looks(self.engine.store.clock)
+        self._runs = EndedRuns(self.engine.store.clock)
+        self._latest_runs = EndedRuns(self.engine.store.clock)
         self.grade: Grade | None = self.engine.store.traits.grade if self.engine.is_ready else None
         """The grade of the store, once it was reached."""
 
@@ -133,6 +162,12 @@ class Snapshot:
     async def close(self) -> None:
         """Close what was opened for the dashboard alone."""
         await self._lending.close()
+
+    def forget(self) -> None:
+        """Let the next requests look anew: after an action its viewer wants to see the effect."""
+        self.looks.forget()
+        self._runs.forget()
+        self._latest_runs.forget()
 
     async def timers_service(self) -> Timers:
         """Return the calls about timers."""
@@ -186,12 +221,20 @@ class Snapshot:
 
     async def timers(self) -> TimerViews:
         """Return all timers, each with its newest history."""
+        return await self._views("timers", LINES, PREVIEWS, self._runs)
 
+    async def timers_now(self) -> TimerViews:
+        """Return all timers, each with its last outcome: a fraction of what `timers` costs."""
+        return await self._views("timers now", 1, 1, self._latest_runs)
+
+    async def _views(self, key: str, lines: int, previews: int, ended: EndedRuns) -> TimerViews:
         async def ask() -> TimerViews:
             service = await self.timers_service()
-            return await service.views(limit=TIMERS_MAX, lines=LINES, previews=PREVIEWS)
+            return await service.views(
+                limit=TIMERS_MAX, lines=lines, previews=previews, ended=ended
+            )
 
-        return await self.looks.share("timers", ask)
+        return await self.looks.share(key, ask)
 
     async def find(self, **filters: Any) -> Page:
         """Return a page of jobs as they are now, without their contents."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -47,6 +48,8 @@ class Ticker:
         # They rise over restarts too, as pages compare them with those of the process before.
         self._versions = dict.fromkeys(TOPICS, site.snapshot.clock.wall() // 1000)
         self._digests: dict[str, bytes] = {}
+        self._echoes: dict[str, float] = {}
+        """When to count a topic as changed once more."""
         self._trouble = ""
         self._listeners: list[frozenset[str]] = []
         self._poller: asyncio.Task[None] | None = None
@@ -138,9 +141,15 @@ class Ticker:
 
     def _note(self, topic: str, seen: Any) -> None:
         digest = hashlib.sha256(msgspec.json.encode(seen)).digest()
+        now, echo = self._site.snapshot.clock.boot(), self._echoes.get(topic, math.inf)
         if self._digests.get(topic, digest) != digest:
             self._versions[topic] += 1
-        self._digests[topic] = digest
+            wait = self._site.snapshot.looks.change()
+            echo = now + wait if wait > 0 else math.inf
+        elif now >= echo:  # pages may have got answers from before the change until now
+            self._versions[topic] += 1
+            echo = math.inf
+        self._digests[topic], self._echoes[topic] = digest, echo
 
     def _wake(self) -> None:
         turn, self._turn = self._turn, asyncio.Event()
@@ -170,7 +179,7 @@ async def _jobs(site: Site) -> Any:
 
 
 async def _timers(site: Site) -> Any:
-    listed = await site.snapshot.timers()
+    listed = await site.snapshot.timers_now()
     infos = [view.info for view in listed.timers]
     standings = [
         (info.name, info.revision, info.running, info.pause, info.is_declared, info.renamed_to)

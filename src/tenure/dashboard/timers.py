@@ -21,7 +21,10 @@ async def timers(site: Site, request: Request) -> dict[str, Any]:
     """Return the first 500 timers by name, each with its last 20 outcomes."""
     del request
     listed, around = await site.snapshot.timers(), await site.surroundings()
-    documents = [_document(view, around) for view in listed.timers]
+    documents = [
+        {**_document(view, around), "history": [_mark(tick) for tick in view.history]}
+        for view in listed.timers
+    ]
     document = {
         "paused": _pause(listed.pause),
         "timers": documents,
@@ -43,7 +46,12 @@ async def timer(site: Site, request: Request) -> dict[str, Any]:
     if not listed.timers:
         raise Refusal(404, f"The store knows no timer {name!r}.")
     around = await site.surroundings()
-    document = {"paused": _pause(listed.pause), **_document(listed.timers[0], around)}
+    [view] = listed.timers
+    document = {
+        "paused": _pause(listed.pause),
+        **_document(view, around),
+        "history": [_tick(tick) for tick in view.history],
+    }
     return await site.stamped(document)
 
 
@@ -63,8 +71,21 @@ def _document(view: TimerView, around: Surroundings) -> dict[str, Any]:
         "renamed_to": info.renamed_to or None,
         "ahead": info.ahead,
         "why": why_timer(view.facts, around),
-        "history": [_tick(record) for record in view.history],
     }
+
+
+def _mark(record: TickRecord) -> dict[str, Any]:
+    """Return what a strip shows of a tick. A page has thousands of them, so nothing is null."""
+    shown = {
+        "outcome": record.outcome,
+        "reason": record.reason,
+        "nominal": record.nominal,
+        "ticks": record.ticks,
+        "started": record.started,
+        "finished": record.finished,
+        "error": record.error,
+    }
+    return {name: value for name, value in shown.items() if value}
 
 
 def _tick(record: TickRecord) -> dict[str, Any]:

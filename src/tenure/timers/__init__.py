@@ -10,11 +10,13 @@ from tenure.timers.declaration import (
     run_options,
     timer_name,
 )
+from tenure.timers.ended_runs import EndedRuns
 from tenure.timers.facts import read_facts
 from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView, TimerViews
 from tenure.timers.timer import TimerHandle, Timers
 
 __all__ = [
+    "EndedRuns",
     "Tick",
     "TickRecord",
     "TimerHandle",

@@ -1,16 +1,13 @@
-"""The state of timers and the outcomes of their ticks in words for users, from what a store has."""
+"""The state of timers in words for users, from what a store has."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.definition import Definition, Plan
 from tenure.core.schedules.documents import (
-    ANSWERED_LATE,
     Decision,
     Schedule,
     decision_in,
@@ -22,10 +19,12 @@ from tenure.core.why import TimerFacts
 from tenure.jobs import Job, Jobs
 from tenure.runtime.timers.stored_schedules import StoredSchedules
 from tenure.stores.contract import Store
+from tenure.timers.ended_runs import EndedRuns
 from tenure.timers.facts import facts_of, read_runs
-from tenure.timers.info import TickOutcome, TickRecord, TimerInfo, TimerPause, TimerView
+from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerView
+from tenure.timers.tick_records import tick_record
 
-__all__ = ["described", "pause_of", "runs_of", "tick_record", "views_of"]
+__all__ = ["described", "pause_of", "runs_of", "views_of"]
 
 # Of very many timers, the older runs in their histories are not looked up.
 _RUNS_MAX = 2000
@@ -39,6 +38,7 @@ async def views_of(
     *,
     plans: Mapping[str, Plan],
     previews: int,
+    ended: EndedRuns,
 ) -> list[TimerView]:
     """Return the state of schedules with their histories and next ticks.
 
@@ -48,17 +48,19 @@ async def views_of(
     decisions = [decision for history in histories.values() for decision in history]
     decisions.sort(key=lambda decision: decision.at, reverse=True)
     last_jobs = {schedule.record.last_job for schedule in stored.all}
-    runs = await runs_of(store, jobs, decisions[:_RUNS_MAX], last_jobs)
-    records = [run.record for run in runs.values()]
-    return [
-        _view(facts, histories[facts.name], stored.now, runs, previews)
-        for facts in facts_of(stored.all, everything, plans, records)
-    ]
+    ids = [*(decision.job for decision in decisions[:_RUNS_MAX]), *last_jobs]
+    records = await ended.read(store, ids)
+    runs = {id_: jobs.handle(record) for id_, record in records.items()}
+    views: list[TimerView] = []
+    for facts in facts_of(stored.all, everything, plans, records.values()):
+        history = [ended.tick(each, runs.get(each.job)) for each in histories[facts.name]]
+        views.append(_view(facts, history, stored.now, runs, previews))
+    return views
 
 
 def _view(
     facts: TimerFacts,
-    history: list[Decision],
+    history: list[TickRecord],
     now: int,
     runs: Mapping[str, Job[Any]],
     previews: int,
@@ -70,10 +72,7 @@ def _view(
     if ticks and definition is not None and not definition.rests:
         after = later(schedule, definition, now)
         ticks = [as_datetime(due) for _, due in preview(definition, after, previews)]
-    records = [tick_record(decision, runs.get(decision.job)) for decision in history]
-    # It may be kept for a second, and payloads of runs may be large.
-    facts = replace(facts, runs=[replace(run, payload=b"", result=None) for run in facts.runs])
-    return TimerView(info=info, history=records, next=ticks, facts=facts)
+    return TimerView(info=info, history=history, next=ticks, facts=facts)
 
 
 def _decisions(schedule: Schedule) -> list[Decision]:
@@ -142,32 +141,3 @@ def pause_of(schedule: Schedule, now: int) -> TimerPause | None:
         return None
     until = None if freeze.until is None else as_datetime(freeze.until)
     return TimerPause(since=as_datetime(freeze.since), until=until, reason=freeze.reason)
-
-
-def tick_record(decision: Decision, job: Job[Any] | None) -> TickRecord:
-    """Return the outcome of a tick, with what became of its run if that is still there."""
-    ran: dict[str, Any] = {}
-    outcome: TickOutcome = decision.outcome
-    reason = decision.reason
-    if job is not None:
-        record = job.record
-        outcome, reason = job.state, job.reason or decision.reason
-        if (outcome, reason) == ("cancelled", ANSWERED_LATE):
-            outcome, reason = "missed", "late"
-        ran = {
-            "started": as_datetime(record.started) if record.started else None,
-            "finished": as_datetime(record.finished) if record.finished else None,
-            "attempts": job.attempt,
-            "error": job.error or "",
-        }
-    return TickRecord(
-        outcome=outcome,
-        reason=reason,
-        nominal=as_datetime(decision.last),
-        first=as_datetime(decision.first),
-        ticks=decision.ticks,
-        decided=as_datetime(decision.at),
-        job=decision.job,
-        replica=decision.replica,
-        **ran,
-    )

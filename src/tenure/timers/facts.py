@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tenure.core.jobs.records import BATCH_MAX, JobRecord
 from tenure.core.schedules.definition import Plan
@@ -43,7 +43,7 @@ def facts_of(
         TimerFacts(
             schedule=schedule,
             everything=everything,
-            latest=next(iter(_decisions(schedule)), None),
+            latest=next(_decisions(schedule), None),
             runs=by_name.get(schedule.name, []),
             own_digest=_own_digest(plans.get(schedule.name)),
         )
@@ -61,9 +61,9 @@ async def read_runs(store: Store, ids: Iterable[str]) -> dict[str, JobRecord]:
     return {run.id: run for batch in batches for run in batch if run is not None}
 
 
-def _decisions(schedule: Schedule) -> list[Decision]:
+def _decisions(schedule: Schedule) -> Iterator[Decision]:
     read = (decision_in(line) for line in schedule.record.lines)
-    return [decision for decision in read if decision is not None]
+    return (decision for decision in read if decision is not None)
 
 
 def _own_digest(plan: Plan | None) -> str:

@@ -30,9 +30,11 @@ from tenure.jobs import Job, Jobs, read_surroundings
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.stored_schedules import StoredSchedules, read_schedules
 from tenure.stores.contract import Store
-from tenure.timers.description import described, pause_of, runs_of, tick_record, views_of
+from tenure.timers.description import described, pause_of, runs_of, views_of
+from tenure.timers.ended_runs import EndedRuns
 from tenure.timers.facts import read_facts
 from tenure.timers.info import TickRecord, TimerInfo, TimerPause, TimerViews
+from tenure.timers.tick_records import tick_record
 
 __all__ = ["TimerHandle", "Timers"]
 
@@ -195,16 +197,31 @@ class Timers:
         )
 
     async def views(
-        self, names: Sequence[str] | None = None, *, limit: int, lines: int, previews: int
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        limit: int,
+        lines: int,
+        previews: int,
+        ended: EndedRuns | None = None,
     ) -> TimerViews:
-        """Return the first `limit` timers by name, or those named, with history and next ticks."""
+        """Return the first `limit` timers by name, or those named, with history and next ticks.
+
+        `ended` has the runs that an earlier call has read.
+        """
         stored = await read_schedules(self.store, names, limit=limit, lines=lines)
         frozen = await read_schedules(self.store, [EVERYTHING])
         timers = [schedule for schedule in stored.all if schedule.name != EVERYTHING]
         everything = frozen.all[0] if frozen.all else None
         stored = StoredSchedules(stored.now, timers)
         views = await views_of(
-            self.store, self.jobs, stored, everything, plans=self.plans, previews=previews
+            self.store,
+            self.jobs,
+            stored,
+            everything,
+            plans=self.plans,
+            previews=previews,
+            ended=ended or EndedRuns(self.store.clock),
         )
         pause = None if everything is None else pause_of(everything, stored.now)
         return TimerViews(timers=views, pause=pause)

@@ -49,6 +49,9 @@ _UNITS: Final = (("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SEC
 # Later than every wall time, and earlier than every wall time.
 _NEVER: Final = 1 << 62
 
+# A preview asks for five ticks, each after the one before.
+_ANSWERS_KEPT: Final = 8
+
 _WALL_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall has no zone, see core/zones
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -119,12 +122,7 @@ class Cron(Struct, frozen=True, tag="cron"):
 
     def words(self) -> str:
         """Say it to people."""
-        calendar = CronSim(expand(self.expression), _WALL_EPOCH)
-        words = calendar.explain()
-        if not calendar.day_and:
-            # cron combines the two day fields with "or".
-            words = words.replace(" and on ", " or on ")
-        return f"{words}, {self.zone}"
+        return f"{_words(self.expression)}, {self.zone}"
 
 
 Rule: TypeAlias = Every | Cron
@@ -163,6 +161,14 @@ def shortest_distance(rule: Rule, now: int, *, ticks: int = 50) -> int:
 
 
 @lru_cache(maxsize=4096)
+def _words(expression: str) -> str:
+    calendar = CronSim(expand(expression), _WALL_EPOCH)
+    words = calendar.explain()
+    # cron combines the two day fields with "or".
+    return words if calendar.day_and else words.replace(" and on ", " or on ")
+
+
+@lru_cache(maxsize=4096)
 def _calendar(expression: str, zone: str) -> _Calendar:
     return _Calendar(expression, zone)
 
@@ -170,8 +176,8 @@ def _calendar(expression: str, zone: str) -> _Calendar:
 class _Calendar:
     """The ticks of an expression in a zone.
 
-    Timers ask repeatedly while no tick is due, so it caches its last answers with the range of
-    instants for which they hold.
+    Timers ask repeatedly while no tick is due, and pages for the next few ticks. So it caches its
+    last answers with the range of instants for which they hold.
     """
 
     def __init__(self, expression: str, zone: str) -> None:
@@ -179,18 +185,18 @@ class _Calendar:
         minute, hour = self._text.split()[-5:-3]
         self._fixed = not minute.startswith("*") and not hour.startswith("*")
         self._zone = zone_name(zone)
-        # The answer of next_after, and the half-open range of instants for which it holds.
-        self._ahead = (0, 0)
+        # Answers of next_after, the newest first, and since when each of them holds.
+        self._ahead: tuple[tuple[int, int], ...] = ()
         # The answer of last_at, and the end of the half-open range for which it holds.
         self._behind = (0, 0)
 
     def next_after(self, instant: int) -> int | None:
-        since, tick = self._ahead
-        if since <= instant < tick:
-            return tick
+        for since, tick in self._ahead:
+            if since <= instant < tick:
+                return tick
         following = next(self.after(instant), None)
         if following is not None:
-            self._ahead = (instant, following)
+            self._ahead = ((instant, following), *self._ahead[: _ANSWERS_KEPT - 1])
         return following
 
     def last_at(self, instant: int) -> int | None:
