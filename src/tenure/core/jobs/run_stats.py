@@ -59,16 +59,17 @@ class RunCounts(Struct):
     """The sum of the run times of those that ended."""
     longest: float = 0.0
 
-    def add(self, other: RunCounts) -> None:
-        """Add the counts of another worker, or of other tasks."""
-        self.started += other.started
-        self.succeeded += other.succeeded
-        self.failed += other.failed
-        self.retried += other.retried
-        self.cancelled += other.cancelled
-        self.lost += other.lost
-        self.seconds += other.seconds
-        self.longest = max(self.longest, other.longest)
+    def add(self, line: _Line) -> None:
+        """Add the counts in a line of a stored value. A fleet has ten thousands of them."""
+        _, started, succeeded, failed, retried, cancelled, lost, milliseconds, longest = line
+        self.started += started
+        self.succeeded += succeeded
+        self.failed += failed
+        self.retried += retried
+        self.cancelled += cancelled
+        self.lost += lost
+        self.seconds += milliseconds / 1000
+        self.longest = max(self.longest, longest / 1000)
 
 
 class RunStats(Struct, frozen=True, kw_only=True):
@@ -120,16 +121,17 @@ def encode_stats(minutes: Mapping[int, Mapping[tuple[str, str], RunCounts]]) -> 
 def decode_stats(body: bytes) -> Minutes:
     """Read such a value; nothing if it cannot be read."""
     minutes: Minutes = {}
-    try:
-        document = _decoder.decode(body) if len(body) <= _BYTES_MAX else []
-    except (ValueError, RecursionError):
-        return {}
-    for task, queue, lines in document:
-        for minute, *numbers in lines:
-            counted, times = numbers[:6], numbers[6:]
-            counts = RunCounts(*counted, *(time / 1000 for time in times))
-            minutes.setdefault(minute, {}).setdefault((task, queue), RunCounts()).add(counts)
+    for task, queue, lines in _document_in(body):
+        for line in lines:
+            minutes.setdefault(line[0], {}).setdefault((task, queue), RunCounts()).add(line)
     return minutes
+
+
+def _document_in(body: bytes) -> _Document:
+    try:
+        return _decoder.decode(body) if len(body) <= _BYTES_MAX else []
+    except (ValueError, RecursionError):
+        return []
 
 
 def merge_stats(bodies: Iterable[bytes], now: int) -> list[RunStats]:
@@ -138,9 +140,15 @@ def merge_stats(bodies: Iterable[bytes], now: int) -> list[RunStats]:
     kept = range(last - MINUTES_KEPT + 1, last + 2)  # the clock of a worker may be ahead
     sums: dict[tuple[int, str, str], RunCounts] = {}
     for body in bodies:
-        for minute, pairs in decode_stats(body).items():
-            for (task, queue), counts in pairs.items() if minute in kept else ():
-                sums.setdefault((minute, task, queue), RunCounts()).add(counts)
+        for task, queue, lines in _document_in(body):
+            for line in lines:
+                place = line[0], task, queue
+                counts = sums.get(place)
+                if counts is None:
+                    if line[0] not in kept:
+                        continue
+                    counts = sums[place] = RunCounts()
+                counts.add(line)
     in_order = sorted(sums.items(), key=lambda item: item[0])
     return [_as_stats(*place, counts) for place, counts in in_order]
 

@@ -99,12 +99,16 @@ class RunCounter:
 
     def _counts_of(self, job: JobRecord) -> RunCounts:
         self._changes += 1
-        minute = self._clock.wall() // MINUTE
+        minute, pair = self._clock.wall() // MINUTE, (job.task, job.queue)
         pairs = self._minutes.get(minute)
-        if pairs is None:
+        counts = None if pairs is None else pairs.get(pair)
+        return self._new_counts(minute, pair) if counts is None else counts
+
+    def _new_counts(self, minute: int, pair: tuple[str, str]) -> RunCounts:
+        """Return the counts of a pair for which there are none in this minute."""
+        if minute not in self._minutes:
             self._forget_old()
-            pairs = self._minutes[minute] = {}
-        pair = (job.task, job.queue)
+        pairs = self._minutes.setdefault(minute, {})
         if pair not in self._pairs:
             if len(self._pairs) < PAIRS_MAX:
                 self._pairs.add(pair)
