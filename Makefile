@@ -5,7 +5,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo run soak cost browser screenshots sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-cpu bench-http requirements clean
+.PHONY: help setup check test demo run soak cost browser screenshots sim interleavings chaos proof lines mutants mutate bench-locks bench-jobs bench-timers bench-releases bench-cpu bench-dashboard bench-http requirements clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,10 @@ bench-releases:  ## Compare recovery and ticks with an earlier commit: BEFORE=<c
 bench-cpu:  ## Compare CPU time per job with an earlier commit: BEFORE=<commit>
 	@$(PYTHON) scripts/setup.py dev
 	@$(BIN)/python -m bench.cpu $(BEFORE) $(ARGS)
+
+bench-dashboard:  ## Measure the dashboard on a large store, into docs/benchmarks.md
+	@$(PYTHON) scripts/setup.py dev
+	@$(BIN)/python -m bench.dashboard
 
 bench-http:  ## Measure HTTP endpoints, into docs/benchmarks.md; BENCH_SHORT=1 only tries
 	@$(PYTHON) scripts/setup.py bench
