@@ -102,6 +102,8 @@ class PostgresRig(LoopRig):
     async def open(self) -> None:
         # A call that stands at a gate holds its unique keys; the specification knows no busy ones.
         self._patience.setattr("tenure.stores.postgres.jobs._KEY_PATIENCE_MS", 4000)
+        # It holds its jobs as well, and no replica may leave one of its own behind.
+        self._patience.setattr("tenure.stores.postgres.replicas._JOB_PATIENCE_MS", 4000)
         # It may also be committed long after its instant, so heartbeats look at everything.
         self._patience.setattr("tenure.stores.postgres.replicas._WHOLE_LOOK_EVERY", -math.inf)
         self._control = await asyncpg.connect(self._url)

@@ -146,13 +146,13 @@ class Spec:
 
     def _relevant(self, state: State, call: Call, held: Iterable[str]) -> list[str]:
         passed_states = PASSED_BY.get(call.name)
-        if passed_states is None:
+        if passed_states is None or (call.name == "jobs.orphans" and "replica" in call.details):
             return []
         jobs = state.data.jobs
         names = [
             name for name in held if name in jobs.jobs and jobs.jobs[name].state in passed_states
         ]
-        if call.name == "jobs.orphans" and call.details.get("replica") is None:
+        if call.name == "jobs.orphans":
             names += [name for name in held if name in jobs.replicas]
         return sorted(names)[:_HELD_MAX]
 
@@ -163,7 +163,10 @@ PASSED_BY: dict[str, frozenset[str]] = {
     "jobs.orphans": _RUNNING,
     "prune": FINISHED,
 }
-"""Calls that skip locked jobs on PostgreSQL, with the states of these jobs."""
+"""Calls that skip locked jobs on PostgreSQL, with the states of these jobs.
+
+The orphans of one replica are waited for.
+"""
 
 _HELD_MAX = 6  # two to the power of it are tried
 

@@ -68,6 +68,15 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
         connection.terminate()
 
 
+async def blocks_another(connection: asyncpg.Connection) -> bool:
+    """Return whether another session waits for a lock of this one."""
+    [[number]] = await connection.fetch(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        " AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    )
+    return bool(number)
+
+
 async def buffers(connection: asyncpg.Connection, statement: str) -> int:
     """Return how many pages a statement touches."""
     [[plan]] = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}")

@@ -28,6 +28,7 @@ from tests.stores.postgres.inside import (
     FINISH,
     MANY,
     Open,
+    blocks_another,
     buffers,
     connected,
     opening,
@@ -187,7 +188,7 @@ async def test_finished_and_delayed_jobs_cost_nothing(
         )
         orphans = (
             "SELECT * FROM tenure.job_orphans("
-            f"'{namespace}', 'eva', 5000000, NULL, 0, 100, NULL, NULL)"
+            f"'{namespace}', 'eva', 5000000, NULL, 0, 100, NULL, 500, NULL)"
         )
         await buffers(operator, poll % next(numbers))
         return [await buffers(operator, query) for query in (poll % next(numbers), beat, orphans)]
@@ -391,14 +392,6 @@ async def test_a_read_waits_for_what_a_cancelled_caller_has_sent_about_its_job(
             await store.jobs.get([new(2).id])
         assert abandoned.done() or not same.done()
     await same
-
-
-async def blocks_another(operator: asyncpg.Connection) -> bool:
-    [[number]] = await operator.fetch(
-        "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        " AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-    )
-    return bool(number)
 
 
 async def test_a_key_stays_with_a_job_that_finished_while_the_key_was_locked(

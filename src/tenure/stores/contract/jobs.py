@@ -109,6 +109,7 @@ class Jobs(Protocol):
         even if the store's clock has been set ahead since. None: now.
 
         An unreadable record is set aside. Jobs that a transaction of the user locks are left out.
+        With `replica` no other job is, so a replica that leaves hands back all that it had claimed.
         Jobs of an unknown replica count as those of an expired one. No call creates such jobs: the
         replica's record was deleted by hand, or the job's was forged.
         """

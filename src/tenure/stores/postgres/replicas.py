@@ -40,12 +40,16 @@ _EXTRA: Final = 3
 """How many columns follow those of the job."""
 _ORPHANS = """
 SELECT (o.job).*, o.at, o.aside, o.whose
-FROM tenure.job_orphans($1, $2, $3, $4, $5, $6, $7, $8) AS o
+FROM tenure.job_orphans($1, $2, $3, $4, $5, $6, $7, $8, $9) AS o
 """
 
 # A claim is committed within so many microseconds of the instant that its deadlines count from.
 _COMMIT_MICROS: Final = 10_000_000
 _WHOLE_LOOK_EVERY = 60.0
+# Other calls lock a job for some milliseconds, a transaction of the user for any time. If that one
+# waits for a job that the look has locked, the look gives way before PostgreSQL ends one of the
+# two, which it does after a second (deadlock_timeout).
+_JOB_PATIENCE_MS: Final = 500
 
 
 class _Looks:
@@ -135,7 +139,7 @@ class Replicas(JobPart):
     ) -> Orphans:
         about = [] if replica is None else [("replica", [replica])]
         arguments = (by, micros(RESERVED_FOR), replica, micros(grace), limit, as_of)
-        first, *rows = await self._decide(_ORPHANS, *arguments, about=about)
+        first, *rows = await self._decide(_ORPHANS, *arguments, _JOB_PATIENCE_MS, about=about)
         dead = [row["whose"] for row in rows if row["aside"] is None and row["whose"] is not None]
         aside = [(row["aside"], row["whose"]) for row in rows if row["aside"] is not None]
         for id_, _ in aside:

@@ -32,18 +32,35 @@ END
 $$;
 
 -- Mark a replica, whose row the caller has locked, as dead, and reserve it for _by for a while; without jobs
--- it is deleted. Returns up to _limit of its jobs, and locks them. Jobs that a transaction of a user has
--- locked are left for later.
+-- it is deleted. Returns up to _limit of its jobs, and locks them. Jobs that others still have locked after
+-- _patience milliseconds are left for later; with _patience NULL it waits for none.
 CREATE FUNCTION tenure.replica_take(
-    _namespace text, _replica text, _by text, _until bigint, _limit integer
+    _namespace text, _replica text, _by text, _until bigint, _limit integer, _patience integer
 ) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- index: job_held
-    _ids text[] := ARRAY(
-        SELECT j.id FROM tenure.job j
-        WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
-        ORDER BY j.id LIMIT _limit FOR UPDATE SKIP LOCKED);
+    _usual text := current_setting('lock_timeout');
+    _ids text[];
 BEGIN
+    IF _patience IS NOT NULL THEN
+        BEGIN
+            PERFORM set_config('lock_timeout', _patience::text, true);
+            -- index: job_held
+            _ids := ARRAY(
+                SELECT j.id FROM tenure.job j
+                WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+                ORDER BY j.id LIMIT _limit FOR UPDATE);
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;  -- a transaction of a user
+        END;
+        PERFORM set_config('lock_timeout', _usual, true);
+    END IF;
+    IF _ids IS NULL THEN
+        -- index: job_held
+        _ids := ARRAY(
+            SELECT j.id FROM tenure.job j
+            WHERE j.namespace || '' = _namespace AND j.replica = _replica AND j.state = 'running'
+            ORDER BY j.id LIMIT _limit FOR UPDATE SKIP LOCKED);
+    END IF;
     -- index: job_held, replica_claim_pkey, replica_pkey
     IF _ids <> '{}' OR EXISTS (
         SELECT FROM tenure.job j
@@ -93,7 +110,7 @@ BEGIN
             _dead := _dead || _replica;
         END IF;
         _found := _found || tenure.replica_take(
-            _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found));
+            _namespace, _replica, _by, _now + _reserved, _limit - cardinality(_found), NULL);
     END LOOP;
     -- index: job_deadline
     _found := _found || ARRAY(
@@ -134,10 +151,11 @@ END
 $$;
 
 -- Find up to _limit jobs of one replica, or of all that have expired, and overdue ones. Rows that the server
--- cannot read are set aside; rows with values out of bounds are left to the caller.
+-- cannot read are set aside; rows with values out of bounds are left to the caller. _patience is that of
+-- replica_take, for one replica.
 CREATE FUNCTION tenure.job_orphans(
     _namespace text, _by text, _reserved bigint, _replica text, _grace bigint, _limit integer,
-    _as_of bigint, _test_now bigint
+    _as_of bigint, _patience integer, _test_now bigint
 ) RETURNS SETOF tenure.orphan LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     _now bigint := tenure.now(_test_now);
@@ -160,7 +178,11 @@ BEGIN
                 _dead := ARRAY[_replica];
             END IF;
             _now := tenure.now(_test_now);
-            _found := tenure.replica_take(_namespace, _replica, _by, _now + _reserved, _limit);
+            -- Recovery would count a loss for a job that this look misses. Other calls have jobs locked for a
+            -- moment, also claims of other replicas: if a claim finds a job that begins to run meanwhile,
+            -- PostgreSQL locks its newest version before it finds that the job no longer waits.
+            _found := tenure.replica_take(
+                _namespace, _replica, _by, _now + _reserved, _limit, _patience);
         END IF;
     END IF;
     RETURN NEXT (_now, NULL, NULL, NULL)::tenure.orphan;
