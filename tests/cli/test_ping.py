@@ -77,7 +77,7 @@ def told_by(status: dict[str, Any]) -> bytes:
         ({"ready": False, "waiting_for_store": True}, "waiting for its store", False),
         (
             {"ready": False, "last_beat_seconds_ago": 60.0},
-            "not ready: the store last answered 1m ago",
+            "not ready: the store last answered 1 min ago",
             False,
         ),
         ({"ready": False, "stopping": True}, "stopping", False),
@@ -90,7 +90,7 @@ def test_it_asks_whether_a_worker_lives_or_also_works(
     alive = cli("ping", "--health", path)
     assert (alive.code, alive.err) == (0, "")
     assert alive.out == (
-        f"worker 7 is {state}; worker processes: 2, the oldest for 1m; running jobs: 6\n"
+        f"worker 7 is {state}; worker processes: 2, the oldest for 1 min; running jobs: 6\n"
     )
     assert cli("ping", "--health", path, "--ready").code == (0 if ready else 1)
 

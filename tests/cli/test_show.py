@@ -7,7 +7,6 @@ from rich.console import Console
 
 from tenure.cli import screen
 from tenure.cli.tables import ShrinkingCell, table
-from tenure.cli.text import duration
 
 
 @pytest.mark.parametrize("width", range(60, 160, 3))
@@ -29,22 +28,3 @@ def test_a_table_gives_up_middles_and_never_its_right_edge(width: int):
     assert row.endswith(" over.")
     assert "k1 end" in row
     assert len(row) == max(width, made.min_width)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-3, "0.0s"),
-        (0.04, "0.0s"),
-        (9.94, "9.9s"),
-        (59, "59s"),
-        (60, "1m"),
-        (61, "1m 1s"),
-        (3600, "1h"),
-        (5400, "1h 30m"),
-        (604800, "7d"),
-        (90000, "1d 1h"),
-    ],
-)
-def test_a_time_is_said_in_at_most_two_units(seconds: float, text: str):
-    assert duration(seconds) == text

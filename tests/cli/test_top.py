@@ -304,7 +304,7 @@ async def test_a_store_that_goes_away_and_comes_back(
         faults.lose_request("counts", 1_000_000)
         await paper.until(lambda screen: "! Cannot read the store." in screen)
         await clock.advance(75)
-        screen = await paper.until(lambda screen: "Shown as it was 1m 15s ago." in screen)
+        screen = await paper.until(lambda screen: "Shown as it was 1 min 15 s ago." in screen)
         assert "paused until resumed" in screen
         paper.press("\x1b[B")  # keys are answered all the same
         paper.press("?")
@@ -385,7 +385,7 @@ def test_the_keys_of_a_terminal(tty: Tty, file_shop: Shop):
     tty.until("Paused queue default until it is resumed.")
     assert [queue.queue for queue in file_shop.sync.queues() if queue.paused_for] == ["default"]
     tty.press("2\r")
-    tty.until("It runs on web-1:4711")
+    tty.until("It has been running on web-1:4711")
     tty.press("\x1b")
     tty.until("5 Replicas")
     tty.resize(60, 20)

@@ -131,7 +131,7 @@ async def test_wide_terminals_have_two_columns(app: Tenure):
 async def test_the_last_picture_stays_with_its_age(app: Tenure):
     await filled(app)
     lines = shown(await read(app), trouble="no \x1b[2J answer", age=72.0)
-    assert lines[1] == "! Cannot read the store. Shown as it was 1m 12s ago."
+    assert lines[1] == "! Cannot read the store. Shown as it was 1 min 12 s ago."
     assert lines[2] == "  no \\x1b[2J answer"
     assert any(" 1 Queues " in line for line in lines)
     assert shown(None, trouble="away")[1] == "! Cannot read the store."

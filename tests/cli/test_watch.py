@@ -114,7 +114,7 @@ def test_a_terminal_has_a_bar_in_one_line(file_place: Place, file_shop: Shop):
         COLUMNS="60",
     )
     drawn = re.findall(r"\r\x1b\[2K([^\r\n\x1b]*)", seen)
-    assert re.fullmatch(r"resize  \[#{6}\.{18}\] 25% page 1 of 4  [\d.]+s", drawn[0])
+    assert re.fullmatch(r"resize  \[#{6}\.{18}\] 25% page 1 of 4  [\d.]+ m?s", drawn[0])
     assert all(len(line) < 60 for line in drawn[:-1])
     assert not re.search(r"\x1b\[[\d;]*3\d", seen)
     assert re.search(r"\d\d:\d\d:\d\d  succeeded   It succeeded at ", plain(seen))

@@ -218,7 +218,7 @@ def test_what_does_not_finish_within_the_grace_is_handed_back(start, place: Plac
         assert worker.wait() == 0
         job = app.job(long)
         assert (job.state, job.failures, job.losses) == ("waiting", 0, 0)
-    assert "SIGTERM: stopping within 0.2s" in worker.stderr
+    assert "SIGTERM: stopping within 200 ms" in worker.stderr
     assert "has stopped; jobs handed back: 1" in worker.stderr
 
 
@@ -497,7 +497,7 @@ def test_a_change_of_a_file_starts_the_worker_anew(fleet: Fleet, place: Place, t
     (tmp_path / "changing.py").write_text("def broken(:")
     wait_until(lambda: "The next change restarts it" in worker.stderr, 30)
     assert "changing.py has changed" in worker.stderr
-    assert "SIGTERM: stopping within 3.0s" in worker.stderr
+    assert "SIGTERM: stopping within 3 s" in worker.stderr
     assert "SyntaxError" in worker.stderr
     job = enqueue(place, file, "double", 1)
     file.write_text(RELOADED.format(answer="quite new"))

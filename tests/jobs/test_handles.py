@@ -65,7 +65,7 @@ async def test_a_timeout_error_says_when_the_job_is_due(app, work, clock):
         waiting = asyncio.ensure_future(job.result(timeout="5s"))
         await clock.advance(5)
         with pytest.raises(
-            TimeoutError, match=r"not finished within 5 s\. It is due in 59m 55s\.$"
+            TimeoutError, match=r"not finished within 5 s\. It is due in 59 min 55 s\.$"
         ):
             await waiting
 
@@ -80,7 +80,7 @@ async def test_a_timeout_error_says_why_the_job_has_not_finished(app, clock):
         waiting = asyncio.ensure_future(job.result(timeout="5s"))
         await clock.advance(5)
     message = (
-        r"\. It waits for retry 1 of 2 in \d\ds; "
+        r"\. It waits for retry 1 of 2 in \d\d s; "
         r"it has failed once, last with LookupError: no such user\.$"
     )
     with pytest.raises(TimeoutError, match=message):

@@ -59,7 +59,9 @@ async def test_an_attempt_that_takes_half_as_long_again_is_reported_once(
         assert of_kind(seen, JobRunsLong) == [event]
         assert (await quick.refresh()).state == (await slow.refresh()).state == "succeeded"
     assert event == JobRunsLong("work", slow.id, 15.0, "mail", 1, 10.0)
-    lines = [line for line in caplog.records if "has run for 15s; expected is 10s" in line.message]
+    lines = [
+        line for line in caplog.records if "has run for 15 s; expected is 10 s" in line.message
+    ]
     assert [(line.levelno, line.job, line.queue) for line in lines] == [
         (logging.WARNING, slow.id, "mail")
     ]
@@ -398,9 +400,9 @@ async def test_health_and_alarm_have_the_same_limit(make: Make, clock: ManualClo
         assert (await app.health()).status == "healthy"
         await clock.advance(60)
         [check] = [check for check in (await app.health()).checks if check.name == "queues"]
-        assert (check.status, "expected: 1m" in check.detail) == ("degraded", True)
+        assert (check.status, "expected: 1 min" in check.detail) == ("degraded", True)
         [event] = of_kind(seen, QueueDelayed)
-    assert "expected is 1m. Start workers for this queue" in str(event)
+    assert "expected is 1 min. Start workers for this queue" in str(event)
 
 
 async def test_a_look_at_each_store_finds_a_late_queue(real_world, monkeypatch):

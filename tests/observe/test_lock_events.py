@@ -613,7 +613,7 @@ async def test_a_lock_held_for_longer_than_expected_is_reported_once(
         alarm.name,
         acquired.fence,
     )
-    assert "is held for 30s; expected is 20s" in record.getMessage()
+    assert "is held for 30 s; expected is 20 s" in record.getMessage()
 
 
 async def test_each_hold_has_an_alarm_of_its_own(virtual: Stage):
@@ -797,8 +797,8 @@ async def test_lines_of_the_log_are_these_events(virtual: Stage, caplog):
     assert [
         (record.tenure_event, record.lock, record.fence, record.getMessage()) for record in records
     ] == [
-        ("LockAcquired", "a", hold.fence, f"lock 'a' acquired after 0.0s, fence {hold.fence}"),
+        ("LockAcquired", "a", hold.fence, f"lock 'a' acquired after 0 s, fence {hold.fence}"),
         ("LockRefused", "a", None, "lock 'a' refused: others hold it"),
-        ("LockTimedOut", "a", None, "lock 'a' timed out after 1.0s: others hold it"),
-        ("LockReleased", "a", hold.fence, f"lock 'a' released after 2.0s, fence {hold.fence}"),
+        ("LockTimedOut", "a", None, "lock 'a' timed out after 1 s: others hold it"),
+        ("LockReleased", "a", hold.fence, f"lock 'a' released after 2 s, fence {hold.fence}"),
     ]

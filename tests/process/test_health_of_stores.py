@@ -125,7 +125,7 @@ async def test_a_clock_that_is_wrong(endpoint: Endpoint, namespace: str):
     async with service(endpoint.app_url, namespace, Late()) as app:
         health = await look(app)
         assert (health.status, health.is_ready) == ("degraded", True)
-        assert "1m 30s ahead of this host's" in check_of(health, "clock").detail
+        assert "1 min 30 s ahead of this host's" in check_of(health, "clock").detail
 
 
 @pytest.fixture

@@ -67,8 +67,8 @@ def test_an_app_without_a_problem_is_healthy_in_every_check():
         ({"lease": LATE}, "writes", "unhealthy", "not granted within 2 s"),
         ({"lease": Reply(value=False)}, "writes", "unknown", "too many health checks"),
         ({"lease": None}, "writes", "unknown", "no time was left"),
-        ({"ping": Reply(value=ClockReading(5.0, 0.1))}, "clock", "degraded", "5.0s ahead of"),
-        ({"ping": Reply(value=ClockReading(-90.0, 0.1))}, "clock", "degraded", "1m 30s behind"),
+        ({"ping": Reply(value=ClockReading(5.0, 0.1))}, "clock", "degraded", "5 s ahead of"),
+        ({"ping": Reply(value=ClockReading(-90.0, 0.1))}, "clock", "degraded", "1 min 30 s behind"),
         ({"ping": Reply(value=ClockReading(1.5, 0.6))}, "clock", "healthy", "within 2100.0 ms"),
         ({"grade": Grade.D}, "grade", "healthy", "D, volatile"),
         (
@@ -98,8 +98,18 @@ def test_an_app_without_a_problem_is_healthy_in_every_check():
             f"{COUNT_MAX:,} or more",
         ),
         ({"queues": LATE}, "queues", "unknown", "no answer within 2 s"),
-        ({"queues": Reply(value=[queue(oldest=299.0)])}, "queues", "healthy", "waits for 4m 59s"),
-        ({"queues": Reply(value=[queue(oldest=301.0)])}, "queues", "degraded", "in mail for 5m 1s"),
+        (
+            {"queues": Reply(value=[queue(oldest=299.0)])},
+            "queues",
+            "healthy",
+            "waits for 4 min 59 s",
+        ),
+        (
+            {"queues": Reply(value=[queue(oldest=301.0)])},
+            "queues",
+            "degraded",
+            "in mail for 5 min 1 s",
+        ),
         (
             {"queues": Reply(value=[queue(oldest=9e3, paused_for=math.inf)])},
             "queues",
@@ -110,7 +120,7 @@ def test_an_app_without_a_problem_is_healthy_in_every_check():
             {"queues": Reply(value=[queue(f"q{n}", oldest=400.0 + n) for n in range(5)])},
             "queues",
             "degraded",
-            "q3 for 6m 43s (expected: 5m), q2 for 6m 42s (expected: 5m) and 2 more queues",
+            "q3 for 6 min 43 s (expected: 5 min), q2 for 6 min 42 s (expected: 5 min) and 2 more",
         ),
         ({"refused": "the store is full."}, "enqueue", "degraded", "full"),
         ({"heartbeats": [Heartbeat(99.0, 10.0)]}, "heartbeat", "unhealthy", "other workers run"),
@@ -120,7 +130,7 @@ def test_an_app_without_a_problem_is_healthy_in_every_check():
             {"heartbeats": [Heartbeat(99.0, 1.0), Heartbeat(99.0, 12.0)]},
             "heartbeat",
             "unhealthy",
-            "was 12s ago",
+            "was 12 s ago",
         ),
     ],
 )
@@ -161,7 +171,7 @@ def test_the_alarm_of_a_queue_replaces_the_usual_age():
     queues = Reply(value=[queue("mail", oldest=6.0), queue("reports", oldest=900.0)])
     check = check_of(look(limits, queues=queues), "queues")
     assert check.status == "degraded"
-    assert check.detail == "the oldest job waits in mail for 6.0s (expected: 5.0s)"
+    assert check.detail == "the oldest job waits in mail for 6 s (expected: 5 s)"
 
 
 def test_a_store_for_locks_alone_has_no_checks_of_jobs():

@@ -71,13 +71,13 @@ def test_the_retries_of_a_job_are_its_own_or_those_of_its_task():
     own = write_options(retry=write_backoff(Backoff(max_attempts=5)))
     due = NOW + 12 * SECOND
     failed = job(failures=2, due=due, options=own)
-    assert "retry 2 of 4 in 12s" in why_job(failed, around()).text
+    assert "retry 2 of 4 in 12 s" in why_job(failed, around()).text
     of_task = msgspec.structs.replace(around(), max_attempts={"send": 20})
-    assert "retry 2 of 19 in 12s" in why_job(job(failures=2, due=due), of_task).text
-    assert "retry 2 in 12s" in why_job(job(failures=2, due=due), around()).text
+    assert "retry 2 of 19 in 12 s" in why_job(job(failures=2, due=due), of_task).text
+    assert "retry 2 in 12 s" in why_job(job(failures=2, due=due), around()).text
     # The policy was shortened since.
     fewer = msgspec.structs.replace(around(), max_attempts={"send": 2})
-    assert "retry 2 of 2 in 12s" in why_job(job(failures=2, due=due), fewer).text
+    assert "retry 2 of 2 in 12 s" in why_job(job(failures=2, due=due), fewer).text
 
 
 def test_counts_that_stop_at_their_bound_are_lower_bounds():

@@ -29,13 +29,13 @@ def situation(code: str, text: str, step: str = "") -> Callable[[Stage], Stage]:
 # Waiting.
 
 
-@situation("due", "It is due in 3m.")
+@situation("due", "It is due in 3 min.")
 async def not_due(scene: Scene) -> Why:
     await scene.join()
     return await (await scene.send.using(delay="3m").enqueue()).why()
 
 
-@situation("due", "It is due in 3m, and no worker is alive.", START)
+@situation("due", "It is due in 3 min, and no worker is alive.", START)
 async def not_due_and_no_worker(scene: Scene) -> Why:
     await scene.join(ttl=5)
     scene.clock.shift(6)
@@ -71,7 +71,7 @@ async def paused(scene: Scene) -> Why:
 
 @situation(
     "due",
-    "It is due in 3m, and its queue 'default' is paused for another 10m.",
+    "It is due in 3 min, and its queue 'default' is paused for another 10 min.",
     "Resume it: tenure queues resume default",
 )
 async def paused_for_longer_than_the_delay(scene: Scene) -> Why:
@@ -80,7 +80,7 @@ async def paused_for_longer_than_the_delay(scene: Scene) -> Why:
     return await (await scene.send.using(delay="3m").enqueue()).why()
 
 
-@situation("due", "It is due in 3m.")
+@situation("due", "It is due in 3 min.")
 async def paused_for_less_than_the_delay(scene: Scene) -> Why:
     await scene.join()
     await scene.app.pause_queue("default", until="2m")
@@ -137,7 +137,8 @@ async def fail_times(scene: Scene, times: int, delay: float) -> None:
 
 @situation(
     "retry",
-    f"It waits for retry 4 of 19 in 12s; it has failed 4 times, last with TimeoutError: {ERROR} 3.",
+    "It waits for retry 4 of 19 in 12 s; "
+    f"it has failed 4 times, last with TimeoutError: {ERROR} 3.",
 )
 async def a_retry(scene: Scene) -> Why:
     await scene.join()
@@ -148,7 +149,7 @@ async def a_retry(scene: Scene) -> Why:
 
 @situation(
     "retry",
-    "It waits for retry 1 in 8.0s, and no worker is alive; "
+    "It waits for retry 1 in 8 s, and no worker is alive; "
     f"it has failed once, last with TimeoutError: {ERROR} 0.",
     START,
 )
@@ -179,7 +180,7 @@ async def a_retry_that_is_due(scene: Scene) -> Why:
 
 @situation(
     "task",
-    "The last worker did not know its task 'send', and it is offered again in 40s.",
+    "The last worker did not know its task 'send', and it is offered again in 40 s.",
     "Start a worker that imports the module which declares the task: see Tenure(imports=[...]).",
 )
 async def no_worker_knows_the_task(scene: Scene) -> Why:
@@ -204,7 +205,7 @@ async def handed_back(scene: Scene) -> Why:
     return await job.why()
 
 
-@situation("handed-back", "Its last worker handed it back, and it is due again in 8.0s.")
+@situation("handed-back", "Its last worker handed it back, and it is due again in 8 s.")
 async def handed_back_unstarted(scene: Scene) -> Why:
     """It leaves no line in the history."""
     await scene.join()
@@ -223,7 +224,7 @@ async def lose(scene: Scene, times: int, delay: float) -> None:
     await scene.join()
 
 
-@situation("lost", "It waits for its next attempt in 4.0s, because it was lost with its worker.")
+@situation("lost", "It waits for its next attempt in 4 s, because it was lost with its worker.")
 async def lost(scene: Scene) -> Why:
     job = await scene.send.enqueue()
     await lose(scene, 1, 4)
@@ -232,7 +233,7 @@ async def lost(scene: Scene) -> Why:
 
 @situation(
     "isolated",
-    "It runs alone in 4.0s, because it was lost 2 times and may be what kills its workers.",
+    "It runs alone in 4 s, because it was lost 2 times and may be what kills its workers.",
 )
 async def isolated(scene: Scene) -> Why:
     job = await scene.send.enqueue()
@@ -243,7 +244,7 @@ async def isolated(scene: Scene) -> Why:
 # Running.
 
 
-@situation("running", "It runs on web-1:4711 since 2027-01-15 08:00:00 UTC, for 6.0s.")
+@situation("running", "It has been running on web-1:4711 since 2027-01-15 08:00:00 UTC, for 6 s.")
 async def running(scene: Scene) -> Why:
     await scene.join()
     job = await scene.send.enqueue()
@@ -254,7 +255,8 @@ async def running(scene: Scene) -> Why:
 
 @situation(
     "overtime",
-    "It runs on web-1:4711 since 2027-01-15 08:00:00 UTC, for 45s, which is 15s past its timeout.",
+    "It has been running on web-1:4711 since 2027-01-15 08:00:00 UTC, for 45 s, which is 15 s "
+    "past its timeout.",
     "If it stays, see the log of its worker: its handler may block the process.",
 )
 async def past_its_timeout(scene: Scene) -> Why:
@@ -267,8 +269,8 @@ async def past_its_timeout(scene: Scene) -> Why:
 
 @situation(
     "cancelling",
-    "It was asked to stop (not needed) and still runs on web-1:4711 since 2027-01-15 08:00:00 UTC, "
-    "for 6.0s.",
+    "It was asked to stop (not needed) and is still running, on web-1:4711 since "
+    "2027-01-15 08:00:00 UTC, for 6 s.",
     "It ends when its handler ends, or with its worker.",
 )
 async def cancelling(scene: Scene) -> Why:
@@ -290,7 +292,7 @@ async def expire(scene: Scene) -> Why:
 
 @situation(
     "expired",
-    "Its worker web-2:4711 expired 3.0s ago, and another worker recovers the job within seconds.",
+    "Its worker web-2:4711 expired 3 s ago, and another worker recovers the job within seconds.",
 )
 async def its_worker_expired(scene: Scene) -> Why:
     await scene.join()
@@ -299,7 +301,7 @@ async def its_worker_expired(scene: Scene) -> Why:
 
 @situation(
     "expired",
-    "Its worker web-2:4711 expired 3.0s ago, and no worker is alive to recover the job.",
+    "Its worker web-2:4711 expired 3 s ago, and no worker is alive to recover the job.",
     "Start one: tenure worker MODULE:APP, or tenure recover",
 )
 async def its_worker_expired_and_no_other_is_alive(scene: Scene) -> Why:
@@ -366,8 +368,8 @@ async def cancelled(scene: Scene) -> Why:
 
 @situation(
     "paused",
-    "It is paused for another 10m (migration), and 2 jobs wait in it, the oldest due for 0.0s, and "
-    "none runs.",
+    "It is paused for another 10 min (migration), and 2 jobs wait in it, the oldest due for 0 s, "
+    "and none runs.",
     "Resume it: tenure queues resume mail",
 )
 async def queue_paused(scene: Scene) -> Why:
@@ -379,7 +381,7 @@ async def queue_paused(scene: Scene) -> Why:
 
 @situation(
     "unserved",
-    "The only live worker does not serve it, and 1 job waits in it, the oldest due for 2m, and "
+    "The only live worker does not serve it, and 1 job waits in it, the oldest due for 2 min, and "
     "none runs.",
     "Start a worker that serves it: tenure worker --queues mail MODULE:APP",
 )
@@ -393,7 +395,7 @@ async def queue_unserved(scene: Scene) -> Why:
 @situation(
     "busy",
     "The only slot of the worker that serves it is taken, and 1 job waits in it, the oldest due "
-    "for 0.0s, and 1 runs.",
+    "for 0 s, and 1 runs.",
     MORE,
 )
 async def queue_busy(scene: Scene) -> Why:
@@ -402,7 +404,7 @@ async def queue_busy(scene: Scene) -> Why:
     return await scene.app.why_queue("default")
 
 
-@situation("late", "1 job waits in it, the oldest due for 2m, and none runs.", MORE)
+@situation("late", "1 job waits in it, the oldest due for 2 min, and none runs.", MORE)
 async def queue_late(scene: Scene) -> Why:
     await scene.join()
     await scene.send.enqueue()

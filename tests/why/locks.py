@@ -50,7 +50,7 @@ async def free(scene: Scene) -> Why:
 
 @situation(
     "held",
-    "It is held by web-1:4711 for 10s, and expires in 20s unless it is renewed.",
+    "It is held by web-1:4711 for 10 s, and expires in 20 s unless it is renewed.",
     RELEASE,
 )
 async def held(scene: Scene) -> Why:
@@ -61,8 +61,8 @@ async def held(scene: Scene) -> Why:
 
 @situation(
     "held",
-    "It is held by web-1:4711 for 10s, and expires in 20s unless it is renewed; "
-    "2 wait in line: web-2:4711 has waited for 10s and is next.",
+    "It is held by web-1:4711 for 10 s, and expires in 20 s unless it is renewed; "
+    "2 wait in line: web-2:4711 has waited for 10 s and is next.",
     RELEASE,
 )
 async def held_with_a_line(scene: Scene) -> Why:
@@ -84,8 +84,8 @@ async def free_with_a_line(scene: Scene) -> Why:
 
 @situation(
     "open",
-    "2 of 3 slots are held by web-1:4711 and web-2:4711, and the next one expires in 10s unless it "
-    "is renewed.",
+    "2 of 3 slots are held by web-1:4711 and web-2:4711, and the next one expires in 10 s unless "
+    "it is renewed.",
     SHOW,
 )
 async def semaphore_with_room(scene: Scene) -> Why:
@@ -96,8 +96,8 @@ async def semaphore_with_room(scene: Scene) -> Why:
 
 @situation(
     "held",
-    "2 of 2 slots are held by web-1:4711 and web-2:4711, and the next one expires in 30s unless it "
-    "is renewed; web-3:4711 has waited for 0.0s and is next.",
+    "2 of 2 slots are held by web-1:4711 and web-2:4711, and the next one expires in 30 s unless "
+    "it is renewed; web-3:4711 has waited for 0 s and is next.",
     SHOW,
 )
 async def semaphore_without_room(scene: Scene) -> Why:
@@ -109,8 +109,8 @@ async def semaphore_without_room(scene: Scene) -> Why:
 
 @situation(
     "held",
-    "2 of 2 slots are held by web-1:4711 and web-2:4711, and the next one expires in 30s unless it "
-    "is renewed; its holders use the limits 2 and 3, and 2 rules.",
+    "2 of 2 slots are held by web-1:4711 and web-2:4711, and the next one expires in 30 s unless "
+    "it is renewed; its holders use the limits 2 and 3, and 2 rules.",
     SHOW,
 )
 async def different_limits(scene: Scene) -> Why:

@@ -32,7 +32,7 @@ async def test_a_job_that_was_set_aside(scene: Scene, hand: Hand):
     await scene.claim()
     why = await job.why()
     assert why.code == "aside"
-    kept = r"; it is kept in \S.* for another 7d\."
+    kept = r"; it is kept in \S.* for another 7 d\."
     text = "Its record cannot be read, so it was set aside and does not run"
     assert re.fullmatch(text + kept, why.text)
     assert why.next.endswith(f"Remove it: tenure jobs delete {id_of(1)}")

@@ -13,8 +13,8 @@ from tests.why.scene import Scene, Situation, Stage
 SITUATIONS: list[Situation] = []
 
 START = "Start one: tenure worker MODULE:APP"
-AT_NINE = "its next tick is at 2027-01-15 09:00:00 UTC, in 1h"
-RUNS = "running on web-1:4711 since 2027-01-15 08:00:00 UTC"
+AT_NINE = "its next tick is at 2027-01-15 09:00:00 UTC, in 1 h"
+RUNS = "has been running on web-1:4711 since 2027-01-15 08:00:00 UTC"
 
 
 def situation(code: str, text: str, step: str = "") -> Callable[[Stage], Stage]:
@@ -55,7 +55,7 @@ async def scheduled(scene: Scene) -> Why:
     return await why(scene)
 
 
-@situation("running", f"A run of it is {RUNS}, and {AT_NINE}.")
+@situation("running", f"A run {RUNS}, and {AT_NINE}.")
 async def running(scene: Scene) -> Why:
     await declare(scene)
     await scene.tick()
@@ -65,7 +65,7 @@ async def running(scene: Scene) -> Why:
 @situation(
     "no-worker",
     "No worker is alive, so it does not tick, and its next tick would be at 2027-01-15 09:00:00 "
-    "UTC, in 59m 50s.",
+    "UTC, in 59 min 50 s.",
     START,
 )
 async def no_worker(scene: Scene) -> Why:
@@ -77,8 +77,8 @@ async def no_worker(scene: Scene) -> Why:
 
 @situation(
     "undeclared",
-    "No worker runs it: no process has declared it for 1m, and its next tick would be at "
-    "2027-01-15 09:00:00 UTC, in 59m.",
+    "No worker runs it: no process has declared it for 1 min, and its next tick would be at "
+    "2027-01-15 09:00:00 UTC, in 59 min.",
     "Start a worker whose app declares it.",
 )
 async def undeclared(scene: Scene) -> Why:
@@ -91,7 +91,7 @@ async def undeclared(scene: Scene) -> Why:
 @situation(
     "not-run",
     "The workers of its app must not run timers, and its next tick would be at "
-    "2027-01-15 09:00:00 UTC, in 59m.",
+    "2027-01-15 09:00:00 UTC, in 59 min.",
     "Start a worker that does: tenure worker --timers-only MODULE:APP",
 )
 async def not_run(scene: Scene) -> Why:
@@ -115,8 +115,8 @@ async def paused(scene: Scene) -> Why:
 
 @situation(
     "paused",
-    "It is paused until 2027-01-15 10:00:00 UTC, for another 2h, so it skips its ticks, "
-    "and its next tick that runs is at 2027-01-15 10:00:00 UTC, in 2h.",
+    "It is paused until 2027-01-15 10:00:00 UTC, for another 2 h, so it skips its ticks, "
+    "and its next tick that runs is at 2027-01-15 10:00:00 UTC, in 2 h.",
     "Resume it: tenure timers resume sweep",
 )
 async def paused_until(scene: Scene) -> Why:
@@ -139,7 +139,7 @@ async def frozen(scene: Scene) -> Why:
 @situation(
     "blackout",
     "A blackout skips its ticks until 2027-01-15 11:00:00 UTC, "
-    "and its next tick is at 2027-01-15 11:00:00 UTC, in 3h.",
+    "and its next tick is at 2027-01-15 11:00:00 UTC, in 3 h.",
 )
 async def in_a_blackout(scene: Scene) -> Why:
     now = as_datetime(scene.clock.wall())
@@ -150,8 +150,8 @@ async def in_a_blackout(scene: Scene) -> Why:
 
 @situation(
     "limit",
-    "Its limit is full: its 2 runs are running on web-1:4711 since 2027-01-15 08:00:00 UTC and "
-    f"on web-1:4711 since 2027-01-15 08:00:00 UTC, and {AT_NINE}.",
+    "Its limit is full: its 2 runs have been running on web-1:4711 since 2027-01-15 08:00:00 UTC "
+    f"and on web-1:4711 since 2027-01-15 08:00:00 UTC, and {AT_NINE}.",
     SEE_RUN,
 )
 async def limit_full(scene: Scene) -> Why:
@@ -163,9 +163,9 @@ async def limit_full(scene: Scene) -> Why:
 
 @situation(
     "overlap",
-    f"It skips its ticks, because its previous run is {RUNS}, and its next tick is at "
-    "2027-01-15 10:00:00 UTC, in 59m 59s; its last tick, at 2027-01-15 09:00:00 UTC, was skipped "
-    "because the run before it had not ended.",
+    f"It skips its ticks, because its previous run {RUNS}, and its next tick is at "
+    "2027-01-15 10:00:00 UTC, in 59 min 59 s; its last tick, at 2027-01-15 09:00:00 UTC, was "
+    "skipped because the run before it had not ended.",
     SEE_RUN,
 )
 async def overlap(scene: Scene) -> Why:
@@ -181,14 +181,14 @@ async def overlap(scene: Scene) -> Why:
     return await why(scene)
 
 
-@situation("after-run", f"It ticks 1h after its run has ended, which is {RUNS}.", SEE_RUN)
+@situation("after-run", f"It ticks 1 h after its run has ended, which {RUNS}.", SEE_RUN)
 async def waits_for_its_run(scene: Scene) -> Why:
     await declare(scene, after="completion")
     await scene.tick()
     return await why(scene)
 
 
-@situation("scheduled", "Its next tick is at 2027-01-15 09:00:10 UTC, in 1h.")
+@situation("scheduled", "Its next tick is at 2027-01-15 09:00:10 UTC, in 1 h.")
 async def counts_from_the_end_of_its_run(scene: Scene) -> Why:
     await declare(scene, after="completion")
     run = await scene.tick()
@@ -217,8 +217,8 @@ async def renamed(scene: Scene) -> Why:
 
 @situation(
     "ahead",
-    "It is silent for 365d, because its last tick is ahead of the store's clock, which was wrong "
-    "then or is wrong now, and its next tick is at 2028-01-15 09:00:00 UTC, in 365d 1h.",
+    "It is silent for 365 d, because its last tick is ahead of the store's clock, which was wrong "
+    "then or is wrong now, and its next tick is at 2028-01-15 09:00:00 UTC, in 365 d 1 h.",
     "Check that clock, then let it tick: tenure timers reset sweep",
 )
 async def its_clock_was_wrong(scene: Scene) -> Why:
@@ -239,7 +239,7 @@ async def last_tick_skipped(scene: Scene) -> Why:
     scene.clock.shift(1)
     await scene.app.timer_handle("sweep").resume()
     answer = await why(scene)
-    return Why(answer.text.replace("in 59m 59s", "in 1h"), answer.next, answer.code)
+    return Why(answer.text.replace("in 59 min 59 s", "in 1 h"), answer.next, answer.code)
 
 
 @situation(
@@ -268,7 +268,7 @@ async def last_run_failed(scene: Scene) -> Why:
 
 @situation(
     "late",
-    "A tick of it is 30s late, and its next tick is at 2027-01-15 10:00:00 UTC, in 59m 30s.",
+    "A tick of it is 30 s late, and its next tick is at 2027-01-15 10:00:00 UTC, in 59 min 30 s.",
     "See the log of its workers, and their slots: tenure replicas ls",
 )
 async def late(scene: Scene) -> Why:
@@ -292,7 +292,7 @@ async def a_run_that_no_worker_takes(scene: Scene) -> Why:
     return await run.why()
 
 
-@situation("running", f"A run of it waits for a worker, and {AT_NINE}.")
+@situation("running", f"A run waits for a worker, and {AT_NINE}.")
 async def a_run_that_waits(scene: Scene) -> Why:
     await declare(scene)
     await scene.app.timer_handle("sweep").trigger()

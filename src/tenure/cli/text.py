@@ -54,6 +54,5 @@ def plain(value: Any) -> Any:
 
 
 def took(began: int, ended: int) -> str:
-    """Return how long something took; in milliseconds below a second, as for most jobs."""
-    length = max(0, ended - began) / 1e6
-    return duration(length) if length >= 1 else f"{length * 1000:.0f}ms"
+    """Return how long something took."""
+    return duration(max(0, ended - began) / 1e6)

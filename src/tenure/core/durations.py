@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TypeAlias
 
 from tenure.errors import ConfigError
@@ -21,9 +22,12 @@ Until: TypeAlias = datetime | Duration | None
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SHOWN = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_MILLISECONDS_TO = 0.9995
+_TENTHS_TO = 9.95
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|min|m|h|d|w)")
+_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|min|m|h|d|w))+")
 
 
 def seconds(
@@ -67,19 +71,22 @@ def instant(until: datetime | Duration, now: int, *, maximum: float = math.inf) 
 
 
 def duration(length: float) -> str:
-    """Return seconds as text for people, in at most two units."""
-    if length < 10:
-        return f"{max(length, 0):.1f}s"
+    """Return seconds as text for people, in at most two units: "26 ms", "4.1 s", "2 min 5 s".
+
+    The pages of the dashboard write the same, see `duration` in its `format.js`.
+    """
+    if length <= 0:
+        return "0 s"
+    if length < _MILLISECONDS_TO:
+        return f"{length * 1000:.0f} ms"
+    if length < _TENTHS_TO:
+        return f"{length:.1f}".removesuffix(".0") + " s"
     whole = round(length)
-    for unit, size, smaller, part in (
-        ("d", 86400, "h", 3600),
-        ("h", 3600, "m", 60),
-        ("m", 60, "s", 1),
-    ):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size}{unit} {rest}{smaller}" if rest else f"{whole // size}{unit}"
-    return f"{whole}s"
+    for (unit, size), (smaller, part) in pairwise(_SHOWN):
+        count, rest = whole // size, whole % size // part
+        if count:
+            return f"{count} {unit} {rest} {smaller}" if rest else f"{count} {unit}"
+    return f"{whole} s"
 
 
 def _length(value: Duration, what: str) -> float:

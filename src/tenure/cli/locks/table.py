@@ -90,6 +90,7 @@ def listed(
                     ShrinkingCell(process_of(lease)),
                     Text("waits", "yellow"),
                     duration(lease.held_for),
+                    *("", "", ""),
                 ]
                 for lease in waiters
                 if older is None or lease.held_for > older
@@ -97,7 +98,7 @@ def listed(
     if not rows:
         return Text(f"No lock{scope} is held, or waited for, for more than {duration(older or 0)}.")
     columns = ("NAME", "HOLDER", "FENCE", "FOR", "EXPIRES", "SLOTS", "WAITING")
-    return table(rows, columns, right=columns[3:])
+    return table(rows, columns, right=columns[3:], optional=("SLOTS", "EXPIRES", "WAITING"))
 
 
 def details(name: str, leases: list[Lease]) -> Iterator[RenderableType]:

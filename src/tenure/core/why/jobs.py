@@ -171,16 +171,17 @@ def _running(job: JobRecord, around: Surroundings) -> Why:
     ran = (around.now - job.started) / 1e6
     where = f"on {worker.where} since {moment(job.started)}, for {duration(ran)}"
     if job.cancelling:
-        text = f"it was asked to stop{because(job.reason)} and still runs {where}"
+        text = f"it was asked to stop{because(job.reason)} and is still running, {where}"
         return answer(
             Clause("cancelling", text, "It ends when its handler ends, or with its worker.")
         )
     progress = "" if job.progress is None else f"its progress is {job.progress:.0%}"
     if job.timeout is not None and ran > job.timeout:
-        text = f"it runs {where}, which is {duration(ran - job.timeout)} past its timeout"
+        past = f"which is {duration(ran - job.timeout)} past its timeout"
+        text = f"it has been running {where}, {past}"
         step = "If it stays, see the log of its worker: its handler may block the process."
         return answer(Clause("overtime", text, step), tail=progress)
-    return answer(Clause("running", f"it runs {where}"), tail=progress)
+    return answer(Clause("running", f"it has been running {where}"), tail=progress)
 
 
 def _orphan(replica: str) -> Why:

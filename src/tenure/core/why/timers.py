@@ -195,7 +195,7 @@ def _where(timer: TimerFacts, around: Surroundings) -> str:
     if others > 0 and running:
         running.append(f"{others:,} more")
     if running:
-        return f"{'is' if is_single else 'are'} running {listed(running)}"
+        return f"{'has' if is_single else 'have'} been running {listed(running)}"
     if waiting:
         return "waits for a worker" if is_single else "wait for a worker"
     return "has not ended" if is_single else "have not ended"
@@ -203,7 +203,7 @@ def _where(timer: TimerFacts, around: Surroundings) -> str:
 
 def _runs_of_it(timer: TimerFacts) -> str:
     live = timer.schedule.record.live
-    return "a run of it" if live == 1 else f"{live:,} runs of it"
+    return "a run" if live == 1 else f"{live:,} runs"
 
 
 def _blackouts(definition: Definition, now: int) -> Iterator[Clause]:

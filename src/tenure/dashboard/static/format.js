@@ -19,11 +19,11 @@ const UNITS = [
   [1, "s"],
 ];
 
-/** "400 ms", "12 s", "3 h 20 min", "12 d": two units at most, one if that is exact enough. */
+/** "400 ms", "12 s", "3 h 20 min": two units at most, as `duration` in core/durations.py writes. */
 export function duration(seconds, isCoarse = false) {
   if (seconds === null || seconds === undefined || !isFinite(seconds)) return "–";
   const size = Math.abs(seconds);
-  if (size < 0.0005) return "0 s";
+  if (!size) return "0 s";
   if (size < 0.9995) return `${Math.round(size * 1000)} ms`;
   if (size < 9.95) return `${Number(size.toFixed(1))} s`;
   const whole = Math.round(size);
@@ -32,9 +32,7 @@ export function duration(seconds, isCoarse = false) {
   const count = Math.floor(whole / unit);
   const [smaller, smallerName] = UNITS[index + 1] ?? [0, ""];
   const rest = smaller ? Math.floor((whole % unit) / smaller) : 0;
-  return rest && count < 10 && !isCoarse
-    ? `${count} ${name} ${rest} ${smallerName}`
-    : `${count} ${name}`;
+  return rest && !isCoarse ? `${count} ${name} ${rest} ${smallerName}` : `${count} ${name}`;
 }
 
 /** "3 min ago", "in 12 s", "now". */
