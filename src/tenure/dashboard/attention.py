@@ -8,7 +8,9 @@ from urllib.parse import urlencode
 
 from tenure.core.jobs.records import JobRecord, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.schedules.definition import TASK_PREFIX
 from tenure.core.why import Surroundings, why_queue, why_timer
+from tenure.core.why.answer import command
 from tenure.dashboard.documents import counted, instant, state_of
 from tenure.dashboard.request import path_word
 from tenure.jobs import report_of
@@ -19,6 +21,8 @@ __all__ = ["attention", "failures"]
 _NAMED: Final = 20
 _RECENT: Final = 3600.0
 _TIMERS_NAMED: Final = 3
+_TASKS_NAMED: Final = 3
+_TEXT_MAX: Final = 300
 _LEVELS: Final = {"paused": "note", "unserved": "error", "no-worker": "error"}
 """How serious it is why a queue waits."""
 _TROUBLE: Final = frozenset({"ahead", "not-run", "undeclared", "missed", "unreadable"})
@@ -48,7 +52,7 @@ def attention(
     lines = [
         *_about_replicas([*around.queues.values()], replicas, timers),
         *_about_queues(queues, late, around),
-        *_about_timers(timers, around),
+        *_about_timers(timers, around, failed),
         *_about_failures(failed),
     ]
     lines.sort(key=lambda line: ("error", "warning", "note").index(line["level"]))
@@ -109,32 +113,64 @@ def _about_replicas(
         yield _line("warning", text, advice, "replicas")
 
 
-def _about_timers(timers: TimerViews, around: Surroundings) -> Iterator[dict[str, Any]]:
+def _about_timers(
+    timers: TimerViews, around: Surroundings, failures: Sequence[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
     if timers.pause is not None:
         reason = f": {timers.pause.reason}" if timers.pause.reason else ""
         yield _line("warning", f"All timers are paused{reason}.", "Resume them.", "timers")
-    lines = [line for view in timers.timers if (line := _about_timer(view, around))]
+    failed = {timer: each for each in failures if (timer := _timer_of(each["task"]))}
+    known = {view.info.name for view in timers.timers}
+    about = (_about_timer(view, around, failed.get(view.info.name)) for view in timers.timers)
+    lines = [
+        *(line for line in about if line is not None),
+        *(_about_runs(name, each) for name, each in failed.items() if name not in known),
+    ]
     yield from lines[:_TIMERS_NAMED]
     if more := lines[_TIMERS_NAMED:]:
         text = f"{counted(len(more), 'more timer')} did not tick as they should."
         yield _line("warning", text, "Look at all timers.", "timers")
 
 
-def _about_timer(view: TimerView, around: Surroundings) -> dict[str, Any] | None:
-    why = why_timer(view.facts, around)
+def _about_timer(
+    view: TimerView, around: Surroundings, failed: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return one line about a timer that does not tick, or whose runs fail."""
+    why, name = why_timer(view.facts, around), view.info.name
+    if why.code in _TROUBLE:
+        return _timer_line(name, f"{why.text[0].lower()}{why.text[1:]}", why.next)
     latest = view.info.latest
-    has_failed = latest is not None and latest.outcome == "failed"
-    if why.code not in _TROUBLE and not has_failed:
-        return None
-    text = why.text if why.code in _TROUBLE else "its last tick failed."
-    link = f"timers/{path_word(view.info.name)}"
-    text = f"Timer {view.info.name}: {text[0].lower()}{text[1:]}"
-    return _line("warning", text, why.next or "Look at its history.", link)
+    if latest is None or latest.outcome != "failed":
+        return None if failed is None else _about_runs(name, failed)
+    error = latest.error or ("" if failed is None else failed["error"])
+    others = 0 if failed is None else failed["count"] - 1
+    more = f", as {counted(others, 'other')} within the hour" if others else ""
+    cause = f": {error}" if error else ""
+    return _timer_line(name, f"its last run failed{more}{cause}")
+
+
+def _about_runs(name: str, failed: dict[str, Any]) -> dict[str, Any]:
+    """Return the line about a timer that ticks well by now."""
+    many = counted(failed["count"], "run")
+    return _timer_line(name, f"{many} failed in the last hour: {failed['error']}")
+
+
+def _timer_line(name: str, text: str, next_: str = "") -> dict[str, Any]:
+    advice = next_ or f"See its history: {command('timers', 'history', name)}"
+    text = f"Timer {name}: {text}"[:_TEXT_MAX]
+    return _line("warning", text, advice, f"timers/{path_word(name)}")
+
+
+def _timer_of(task: str) -> str:
+    """Return the timer whose runs have this task; empty for a task of users."""
+    return task.removeprefix(TASK_PREFIX) if task.startswith(TASK_PREFIX) else ""
 
 
 def _about_failures(failures: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for line in failures[:3]:
+    # Runs of timers are named with their timers; they cannot be requeued either.
+    of_tasks = [line for line in failures if not _timer_of(line["task"])]
+    for line in of_tasks[:_TASKS_NAMED]:
         many = counted(line["count"], "job")
         text = f"Task {line['task']}: {many} failed for good in the last hour: {line['error']}"
         link = f"jobs?{urlencode({'state': 'failed', 'task': line['task']})}"
-        yield _line("warning", text[:300], "Mend the cause, then requeue them.", link)
+        yield _line("warning", text[:_TEXT_MAX], "Mend the cause, then requeue them.", link)
