@@ -314,6 +314,20 @@ async def test_a_store_that_goes_away_and_comes_back(
         await paper.until(lambda screen: "Cannot read" not in screen and "1 Queues" in screen)
 
 
+async def test_a_store_that_is_away_at_the_start(faults: Faults, clock: ManualClock):
+    faults.lose_request("open", 1_000_000)
+    store = FaultyStore("memory://", faults, clock=clock)
+    async with Tenure(store, connect="lazy") as app, running(app) as paper:
+        screen = await paper.until(lambda screen: "! Cannot read the store." in screen)
+        assert "Shown as it was" not in screen
+        paper.press("3p?")  # no list is there yet
+        await paper.until(lambda screen: "Actions, which ask first" in screen)
+        paper.press("?")
+        faults.heal()
+        await clock.advance(5)
+        await paper.until(lambda screen: "Cannot read" not in screen and "1 Queues" in screen)
+
+
 async def test_an_action_that_the_store_refuses(app: Tenure, faults: Faults):
     await app.pause_queue("mail")
     async with running(app) as paper:
@@ -342,6 +356,26 @@ async def test_one_action_at_a_time(app: Tenure, faults: Faults, clock: ManualCl
     assert faults.calls["pause"] == 2
 
 
+async def test_failed_runs_of_timers_are_not_among_the_jobs(app: Tenure, clock: ManualClock):
+    @app.timer(every="1m")
+    async def sweep() -> None:
+        raise ValueError("no broom")
+
+    @app.task(retry=0)
+    async def charge() -> None:
+        raise ValueError("no card")
+
+    async with app.worker():
+        await clock.advance(61)
+        await (await charge.enqueue()).wait(timeout=10)
+        picture = await read(app)
+    assert [job.task for job in picture.jobs] == ["charge"]
+    assert [line["text"].split(":")[0] for line in picture.attention] == [
+        "Timer sweep",
+        "Task charge",
+    ]
+
+
 async def test_a_job_that_is_pruned_while_it_is_open(app: Tenure):
     @app.task
     async def work() -> None: ...
@@ -364,6 +398,14 @@ async def test_a_job_that_is_pruned_while_it_is_open(app: Tenure):
 
 
 # A real terminal.
+
+
+def test_it_starts_while_the_store_is_down():
+    with top_on_a_tty("--url", "redis://127.0.0.1:1/0") as tty:
+        tty.until("! Cannot read the store.")
+        tty.until("'tenure doctor'")  # the end of the reason, with what to do
+        tty.press("q")
+        assert tty.ended() == 0
 
 
 @pytest.fixture

@@ -142,6 +142,52 @@ async def test_the_last_picture_stays_with_its_age(app: Tenure):
     assert "It is empty." in lines
 
 
+async def test_a_long_message_is_shown_whole(app: Tenure):
+    await filled(app)
+    message = "It was refused, because it is a run of a timer, which has its limits. " * 2
+    lines = shown(await read(app), State(message=message + "Trigger the timer."))
+    assert " ".join(lines[-3:]) == message + "Trigger the timer."
+    assert len(shown(await read(app), State(message="no " * 999))) == 24
+
+
+async def test_the_keys_are_those_that_fit_the_job(app: Tenure):
+    @app.task(retry=0)
+    async def charge() -> None: ...
+
+    for _ in range(2):
+        await charge.enqueue()
+    store = engine_of(app).store
+    await store.jobs.beat(["web-1"], ttl=600, meta={})
+    running, record = (await store.jobs.claim("web-1", 1, ["default"], 2)).jobs
+    end = settlement(id=record.id, fence=record.fence, outcome="failed", history=b"")
+    assert await store.jobs.settle([end]) == ["settled"]
+    picture = await read(app)
+    for job, key in ((running.id, "c cancel"), (record.id, "r requeue")):
+        chosen = {JOBS: Selected(job, 0)}
+        for state in (State(JOBS, chosen), State(JOBS, chosen, mode="details")):
+            keys = shown(picture, state)[-1]
+            assert [word for word in ("c cancel", "r requeue") if word in keys] == [key]
+
+
+async def test_slots_of_timers_are_not_those_of_jobs(app: Tenure, clock: ManualClock):
+    @app.timer(every="1m")
+    async def sweep() -> None:
+        await clock.sleep(600)
+
+    @app.task
+    async def work() -> None:
+        await clock.sleep(600)
+
+    async with app.worker(concurrency=8, grace=0):
+        await clock.advance(61)
+        await work.enqueue()
+        await clock.advance(1)
+        picture = await read(app)
+        [line] = [line for line in shown(picture, size=(120, 24)) if " alive " in line]
+        assert "  1 of 8  " in line
+        assert line.endswith(picture.replicas[0].id[:8])
+
+
 async def test_the_chosen_row_is_always_in_view(app: Tenure):
     await filled(app, 60)
     picture = await read(app)

@@ -143,7 +143,8 @@ class Target:
             store = self.store()
             # TENURE_REQUIRE, TENURE_SCOPE and TENURE_CONNECT are for services, not for operators.
             own: dict[str, Any] = {"require": "D", "scope": "process", "connect": "eager"}
-            app = Tenure(store, namespace=self.namespace, migrate="check", **own, **settings)
+            own |= settings
+            app = Tenure(store, namespace=self.namespace, migrate="check", **own)
             if self.app is not None:
                 engine_of(app).registry = engine_of(self.app).registry
             async with app:

@@ -63,7 +63,8 @@ def top(target: Target, what: str | None, *, every: float) -> None:
         _answer(target)
         return
     with suppress(KeyboardInterrupt):  # as good an end as q
-        target.run_app(lambda app, store: _run(app, store, every))
+        # During an outage it is wanted most, so it starts without the store as well.
+        target.run_app(lambda app, store: _run(app, store, every), connect="lazy")
 
 
 async def _run(app: Tenure, store: Store, every: float) -> None:

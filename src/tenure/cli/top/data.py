@@ -14,6 +14,7 @@ from tenure.core.jobs.overdue_queues import overdue_queues
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.leases import Lease
+from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.why import Fleet, Surroundings
 from tenure.dashboard.attention import attention, failures
 from tenure.jobs import Job
@@ -36,7 +37,10 @@ class Picture(Struct, frozen=True, kw_only=True):
     queues: list[QueueCounts]
     """Those that have unfinished jobs, are paused or are served; the longest wait first."""
     jobs: list[Job[Any]]
-    """The newest 200 that run, the longest first; then those that failed within the hour."""
+    """The newest 200 that run, the longest first; then those that failed within the hour.
+
+    Failed runs of timers are left out, as `jobs ls` leaves them out: the timers show them.
+    """
     timers: TimerViews
     """The first 200 by name, each with its last outcome."""
     leases: list[Lease]
@@ -80,7 +84,10 @@ async def read(app: Tenure) -> Picture:
     queues = _queues(counts, around)
     recent = [job for job in failed.jobs if (pong.now - job.finished) / 1e6 <= _FAILED_FOR]
     late = {queue.queue for queue in overdue_queues(counts, engine.settings.queue_expected)}
-    shown = [*sorted(running.jobs, key=lambda job: job.started), *recent]
+    shown = [
+        *sorted(running.jobs, key=lambda job: job.started),
+        *(job for job in recent if job.queue != TIMERS_QUEUE),
+    ]
     return Picture(
         around=around,
         replicas=replicas,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
@@ -162,10 +163,13 @@ def _locks(picture: Picture) -> Iterator[Row]:
 
 
 def _replicas(picture: Picture) -> Iterator[Row]:
+    timer_runs = Counter(job.replica for job in picture.jobs if job.queue == TIMERS_QUEUE)
     for replica in picture.replicas:
         state = replica_state_of(replica)
         serving = read_serving(replica.meta)
-        slots = serving.slots + serving.timer_slots if serving is not None else 0
+        slots = serving.slots if serving is not None else 0
+        # Runs of timers have slots of their own.
+        busy = replica.held - timer_runs[replica.id]
         names = ", ".join(serving.queues) if serving is not None else ""
         more = serving.more_queues if serving is not None else 0
         timers = "" if serving is None else str(len(serving.timers) + serving.more_timers)
@@ -174,11 +178,11 @@ def _replicas(picture: Picture) -> Iterator[Row]:
             (
                 Cell(picture.around.fleet.where(replica.id)),
                 Cell(state, GOOD if state == "alive" else WARN if state == "expired" else BAD),
-                Cell(f"{replica.held:,} of {slots:,}" if slots else f"{replica.held:,}"),
+                Cell(f"{busy:,} of {slots:,}" if slots else f"{busy:,}"),
                 Cell(joined(safe(names), f"{more} more" if more else "")),
                 Cell(timers),
                 Cell(duration((picture.now - replica.joined) / 1e6)),
-                Cell(safe(replica.id[-8:]), "dim"),
+                Cell(safe(replica.id[:8]), "dim"),  # as the logs name it
             ),
         )
 

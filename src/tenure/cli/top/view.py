@@ -6,6 +6,7 @@ the chosen one gets what the others leave. A wide terminal has two columns of li
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +29,8 @@ _LOW: Final = 10
 _ROOMY: Final = 26
 """From here on there is an empty line between two lists."""
 _BETWEEN: Final = 3
+_MESSAGE_LINES: Final = 3
+_TROUBLE_LINES: Final = 4
 _STYLES: Final = {"error": "bold red", "warning": "yellow", "note": ""}
 _MARKS: Final = {"error": "!", "warning": "!", "note": "-"}
 _ALWAYS: Final = (("q", "quit"), ("?", "help"))
@@ -55,7 +58,8 @@ Actions, which ask first
   ?  q           this help; quit
 
 Jobs are those that run, and those that failed within the
-hour. 'tenure jobs ls' lists all of them.
+hour. Failed runs of a timer are with the timer.
+'tenure jobs ls' lists all jobs.
 """
 
 
@@ -93,9 +97,11 @@ def frame(
         head = _head(look, width, max(1, min(6, room // 5)))
         head += [Text()] if room >= _ROOMY else []
         body = head + _lists(look, state, rows, width, room - len(head))
+    bottom = _bottom(look, state, rows, width)
     lines += body[:room]
     lines += [Text()] * (height - 1 - len(lines))
-    return [*lines, _bottom(look, state, width)]
+    # A message that needs more than one line covers the end of the lists.
+    return [*lines[: height - len(bottom)], *bottom]
 
 
 def fitted(line: Text, width: int) -> Text:
@@ -138,7 +144,10 @@ def _trouble(look: Look, width: int) -> list[Text]:
         return []
     age = "" if look.picture is None else f" Shown as it was {duration(look.age)} ago."
     first = Text(f"! Cannot read the store.{age}", "bold red")
-    return [fitted(first, width), fitted(Text(f"  {safe(look.trouble)}", "dim"), width)]
+    # Without a picture there is room for all of it.
+    most = 1 if look.picture is not None else _TROUBLE_LINES
+    reason = _wrapped(look.trouble, width - 2, most)
+    return [fitted(first, width), *(fitted(Text(f"  {line}", "dim"), width) for line in reason)]
 
 
 def _head(look: Look, width: int, most: int) -> list[Text]:
@@ -228,17 +237,41 @@ def _window(lines: Sequence[Text], scroll: int, room: int) -> list[Text]:
     return [*lines[first : first + room]]
 
 
-def _bottom(look: Look, state: State, width: int) -> Text:
-    """Return the last line: a question, a filter, what has happened, or the keys."""
+def _bottom(look: Look, state: State, rows: Sequence[Sequence[Row]], width: int) -> list[Text]:
+    """Return the last lines: a question, a filter, what has happened, or the keys."""
     if state.pending is not None:
         text = cut(question(state.pending, look.picture), width - 7, 4)
-        return Text.assemble((text, "bold yellow"), (" [y/N]", "bold"))
+        return [Text.assemble((text, "bold yellow"), (" [y/N]", "bold"))]
     if state.is_typing:
         typed = _end(state.filter, width - len("Filter: ") - 1)
-        return Text.assemble(("Filter: ", "bold"), typed, (" ", "reverse"))
+        return [Text.assemble(("Filter: ", "bold"), typed, (" ", "reverse"))]
     if state.message:
-        return fitted(Text(safe(state.message), "bold"), width)
-    return _keys(state, width)
+        wrapped = _wrapped(state.message, width, _MESSAGE_LINES)
+        return [fitted(Text(line, "bold"), width) for line in wrapped]
+    return [_keys(state, _actions(look.picture, state, rows), width)]
+
+
+def _actions(
+    picture: Picture | None, state: State, rows: Sequence[Sequence[Row]]
+) -> Sequence[tuple[str, str]]:
+    """Return the keys that do something to what is chosen."""
+    keys = _HERE.get(state.pane, ())
+    if state.pane != JOBS or picture is None:
+        return keys
+    if state.mode == "details":
+        chosen = state.selected[state.pane].key
+    else:
+        at = selected_at(state, JOBS, rows[JOBS])
+        chosen = rows[JOBS][at].key if rows[JOBS] else ""
+    job = next((job for job in picture.jobs if job.id == chosen), None)
+    if job is None:
+        return keys
+    unfit = "r" if job.state in ("running", "waiting") else "c"
+    return [(key, word) for key, word in keys if key != unfit]
+
+
+def _wrapped(text: str, width: int, most: int) -> list[str]:
+    return textwrap.wrap(safe(text), width, max_lines=most, placeholder="..")
 
 
 def _end(text: str, room: int) -> str:
@@ -248,15 +281,15 @@ def _end(text: str, room: int) -> str:
     return text
 
 
-def _keys(state: State, width: int) -> Text:
+def _keys(state: State, actions: Sequence[tuple[str, str]], width: int) -> Text:
     """Return what can be pressed, as far as there is room."""
     line = Text()
     if state.filter and state.mode == "lists":
         line.append(f"filter {cut(safe(state.filter), width // 3)}", "yellow")
         line.append(", ").append("escape", "bold").append(" shows all  ")
-    keys = _IN_LISTS if state.mode == "lists" else _IN_DETAILS
+    keys: tuple[tuple[str, str], ...] = _IN_LISTS if state.mode == "lists" else _IN_DETAILS
     if state.mode != "help":
-        keys = (*keys, *_HERE.get(state.pane, ()))
+        keys = (*keys, *actions)
     if state.mode == "lists":
         keys = (*keys, ("/", "filter"))
     for key, word in (*_ALWAYS, *keys):
