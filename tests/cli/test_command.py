@@ -286,3 +286,13 @@ def test_the_guide_has_every_command_and_option(cli: Run):
         assert {
             option for option in options if f"{option} " not in page and f"{option}`" not in page
         } == set()
+
+
+@pytest.mark.parametrize("group", ["jobs", "queues", "timers", "replicas", "locks"])
+def test_a_group_alone_lists(cli: Run, tmp_path: Path, group: str):
+    url = f"sqlite:///{tmp_path}/tenure.db"
+    with tenure.blocking.Tenure(url):
+        pass
+    assert cli("--url", url, group).out == cli("--url", url, group, "ls").out != ""
+    assert cli(group, "--url", url, "--json").json == cli(group, "ls", "--url", url, "--json").json
+    assert cli(group, "--url", url, "nothing").code == 2

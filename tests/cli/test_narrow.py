@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tenure.app import engine_of
+from tenure.cli.jobs.follower import Change
+from tenure.cli.jobs.tail import _Feed
+from tenure.cli.screen import Screen
 from tests.cli.clockwork import Clockwork, clockwork_at
 from tests.cli.conftest import Place
 from tests.cli.shop import Shop, shop_at
@@ -92,3 +95,30 @@ def test_next_ticks_are_shown_in_the_zone_of_the_timer(
     assert len({line.split()[2][:2] for line in rows}) == 2
     header, *_ = table(file_place, "timers", "next", "sweep", columns=columns, begins="UTC")
     assert header.split() == ["UTC", "IN"]
+
+
+def test_sentences_end_between_words(file_place: Place, shop: Shop):
+    job = shop.sync.enqueue(shop.resize.using(queue="q" * 70).request("a"))
+    shop.fail(shop.claim("web-1", ("q" * 70,))[0], "no room left")
+    options = (*file_place.options, "why", job.id)
+    lines = [line.rstrip() for line in plain(on_a_terminal(*options, COLUMNS="60")).splitlines()]
+    at = next(number for number, line in enumerate(lines) if line.startswith("It failed"))
+    *sentence, step = lines[at:]
+    assert max(map(len, sentence)) <= 60
+    assert " ".join(sentence).endswith(" UTC.")
+    # The terminal folds it, so that the whole of it can be copied.
+    assert step == f"Run it again: tenure jobs requeue {job.id}"
+
+
+def test_changes_of_jobs(file_place: Place, shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    job = shop.sync.enqueue(shop.resize.request("a"))
+    shop.fail(shop.claim()[0], "no address for user 7")
+    change = Change(0, "running", shop.sync.job(job.id))
+    for columns, move in ((60, "failed      resize"), (100, "running -> failed      resize")):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        feed = _Feed(Screen(as_json=False), {}, None, 1.0)
+        line = feed._line(change, 0).plain
+        assert move in line
+        assert len(line) <= columns
+        assert "ValueError" in line

@@ -138,3 +138,10 @@ def test_names_cannot_steer_the_terminal(cli: Run, file_place: Place, file_shop:
     for options in (("--queue",), ("--lock",), ("--timer",), ("--job",), ()):
         result = cli(*file_place.options, "why", *options, EVIL)
         assert not STEERING & set(result.out + result.err)
+
+
+def test_the_task_of_a_timer_stands_for_the_timer(cli: Run, file_place: Place):
+    with clockwork_at(file_place) as works:
+        works.register("sweep")
+    result = cli(*file_place.options, "why", "@sweep")
+    assert result.out.startswith("timer sweep\nNo worker is alive, so it does not tick, ")

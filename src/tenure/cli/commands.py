@@ -63,8 +63,8 @@ Examples:
   tenure --url redis://cache/0 doctor           check a store and its workers
   TENURE_URL=postgresql://db/app tenure migrate
 
-Every command except worker takes --json. Exit codes: 0 if done; 1 if you answered no, or if
-doctor --strict has warnings; 2 after an error.
+Every command except worker takes --json. Exit codes: 0 if done; 1 if you answered no, or if what
+was asked about is not well; 2 after an error. 'jobs watch' has 3 and 4, too: see its --help.
 Keep passwords out of the command line: put the URL into TENURE_URL.""",
 )
 @click.version_option(__version__, prog_name="tenure", message="%(prog)s %(version)s")

@@ -7,10 +7,13 @@ out colours if NO_COLOR is set.
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -98,6 +101,21 @@ def _console(file: Any) -> Console:
     return console
 
 
+def _lines(part: RenderableType, width: int) -> Sequence[RenderableType]:
+    """Return the lines of a text, which end between words only."""
+    if not isinstance(part, Text) or part.no_wrap:
+        return [part]
+    text, start, ends = part.plain, 0, []
+    for word in re.finditer(r"\S+", text):
+        if start < word.start() and cell_len(text[start : word.end()]) > width:
+            start = word.start()
+            ends.append(start)
+    lines = [*part.divide(ends)]
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
 def _print(console: Console, part: RenderableType) -> None:
     if console.is_terminal and isinstance(part, Table):
         if isinstance(part, FittingTable) and part.show_header:
@@ -107,8 +125,9 @@ def _print(console: Console, part: RenderableType) -> None:
         console.width = width
         return
     if console.is_terminal:
-        # Lines end between words only, so that a long name can be copied.
-        console.print(part, overflow="ignore", crop=False)
+        for line in _lines(part, console.width):
+            # What is longer than a line is left to the terminal, so that it can be copied.
+            console.print(line, overflow="ignore", crop=False)
         return
     with console.capture() as captured:
         console.print(part)

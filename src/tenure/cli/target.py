@@ -224,16 +224,28 @@ def store_group(
 ) -> Callable[[Callable[[], None]], CommandGroup]:
     """Make a group of store commands of a function without arguments.
 
+    Without the name of a command, the group lists: `tenure queues` is `tenure queues ls`.
     `instead` has advice for command names that other tools use, `aliases` other names of commands.
     """
 
     def decorate(function: Callable[[], None]) -> CommandGroup:
-        @click.group(cls=CommandGroup, epilog=epilog, instead=instead, aliases=aliases)
+        @click.group(
+            cls=CommandGroup,
+            epilog=epilog,
+            instead=instead,
+            aliases=aliases,
+            invoke_without_command=True,
+        )
         @json_option
         @store_options
+        @click.pass_context
         @wraps(function)
-        def group(**_options: Any) -> None:
-            """The commands read the options from the context."""
+        def group(context: click.Context, /, **_options: Any) -> None:
+            # The commands read the options from the context.
+            if context.invoked_subcommand is None:
+                ls = group.commands["ls"]
+                with ls.make_context("ls", [], parent=context) as inner:
+                    ls.invoke(inner)
 
         return group
 

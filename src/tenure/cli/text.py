@@ -5,18 +5,31 @@ Every text that a replica has written passes through `safe`, which escapes contr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from rich.text import Text
 
-from tenure.core.durations import duration
+from tenure.core.durations import age, duration
 from tenure.core.jobs.view import as_datetime
 from tenure.core.safe_text import safe
+from tenure.core.why import Why
 
-__all__ = ["count", "duration", "first_few", "instant", "joined", "plain", "safe", "took"]
+__all__ = [
+    "age",
+    "count",
+    "duration",
+    "explanation",
+    "first_few",
+    "instant",
+    "joined",
+    "plain",
+    "safe",
+    "took",
+]
 
 _FEW = 5
 
@@ -24,6 +37,13 @@ _FEW = 5
 def count(number: int, noun: str) -> str:
     """Return "1 job" or "1,204 jobs"."""
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def explanation(why: Why) -> Iterator[Text]:
+    """Yield why something is as it is; and what to do, in a line that can be copied whole."""
+    yield Text(why.text)
+    if why.next:
+        yield Text(why.next, no_wrap=True)
 
 
 def first_few(parts: Sequence[str], between: str = ", ") -> str:

@@ -15,9 +15,10 @@ from tenure.app import Tenure, engine_of
 from tenure.app.why import surroundings
 from tenure.cli.jobs.selection import whole_ids
 from tenure.cli.target import Target, store_command
-from tenure.cli.text import safe
+from tenure.cli.text import explanation, safe
 from tenure.core.ids import is_job_id
 from tenure.core.leases import check_name
+from tenure.core.schedules.definition import TASK_PREFIX
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.why import Why
 from tenure.errors import ConfigError, JobNotFound, JobUnreadable, TimerNotFound
@@ -78,8 +79,7 @@ def why(target: Target, name: str, *, kind: _Kind | None) -> None:
     document = {"kind": subject.kind, "name": subject.name}
     answer = {"code": subject.why.code, "text": subject.why.text, "next": subject.why.next}
     head = Text.assemble(f"{subject.kind} ", (safe(subject.name), "bold"), subject.about)
-    lines = [head, *map(Text, filter(None, (subject.why.text, subject.why.next)))]
-    target.screen.answer({**about, **document, **answer}, *lines)
+    target.screen.answer({**about, **document, **answer}, head, *explanation(subject.why))
 
 
 async def _chosen(app: Tenure, store: Store, name: str, kind: _Kind | None) -> _Subject:
@@ -129,7 +129,8 @@ class _Look:
             except (JobNotFound, ConfigError) as error:
                 self._no_job = str(error)
         with suppress(TimerNotFound):
-            yield await self.subject("timer", name)
+            # The runs of a timer have the task "@name", as lists of jobs show it.
+            yield await self.subject("timer", name.removeprefix(TASK_PREFIX))
         if await self._is_queue(name):
             yield await self.subject("queue", name)
         lock = await self.subject("lock", name)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tenure.errors import ConfigError
 
-__all__ = ["Duration", "Until", "duration", "instant", "micros", "seconds"]
+__all__ = ["Duration", "Until", "age", "duration", "instant", "micros", "seconds"]
 
 Duration: TypeAlias = float | int | timedelta | str
 
@@ -87,6 +87,11 @@ def duration(length: float) -> str:
         if count:
             return f"{count} {unit} {rest} {smaller}" if rest else f"{count} {unit}"
     return f"{whole} s"
+
+
+def age(length: float) -> str:
+    """Return how long ago something was, in one unit: lists that count seconds are restless."""
+    return " ".join(duration(length).split()[:2])
 
 
 def _length(value: Duration, what: str) -> float:

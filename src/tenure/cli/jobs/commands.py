@@ -34,7 +34,8 @@ Examples:
   tenure jobs show b302099a8057   the last 8 characters of an id, or more, are enough
   tenure jobs tail
   tenure jobs watch b302099a8057
-  tenure jobs requeue --task resize --dry-run""",
+  tenure jobs requeue --task resize --dry-run
+  tenure jobs rm --tag customer:7 --dry-run      'rm' is the same as 'delete'""",
     aliases={"rm": "delete"},
 )
 def jobs() -> None:
@@ -56,6 +57,7 @@ Examples:
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
 @filter_options
 @click.option(
+    "-n",
     "--limit",
     type=click.IntRange(min=1),
     default=50,

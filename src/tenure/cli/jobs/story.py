@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tenure.cli.jobs.table import STYLES, progress_of, state_of, timer_of
 from tenure.cli.tables import Cell, table
-from tenure.cli.text import duration, joined, safe, took
+from tenure.cli.text import duration, explanation, joined, safe, took
 from tenure.core.jobs.results import shown_result
 from tenure.core.jobs.run_numbers import numbered_history
 from tenure.core.jobs.view import as_datetime
@@ -35,7 +35,7 @@ def shown(
     style = STYLES[job.state]
     yield Text.assemble((safe(job.task), "bold"), f"  {job.id}  ", (state_of(job), style))
     yield Text()
-    yield from map(Text, filter(None, (why.text, why.next)))
+    yield from explanation(why)
     yield Text()
     yield table([fact, Text(value)] for fact, value in _facts(job, around) if value)
     attempts = [*_attempts(job, around, folded=folded)]
@@ -45,7 +45,7 @@ def shown(
     if job.trace:
         yield Text()
         for line in job.trace.splitlines():
-            yield Text(safe(line))
+            yield Text(safe(line), no_wrap=True)
 
 
 def _facts(job: Job[Any], around: Surroundings) -> Iterator[tuple[str, str]]:

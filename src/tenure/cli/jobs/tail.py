@@ -30,6 +30,8 @@ _INTERVAL_MIN = 0.1
 
 # "running -> cancelling"
 _MOVE_WIDTH = 21
+_STATE_WIDTH = 10
+_NARROW = 80
 
 
 @click.command(
@@ -146,10 +148,13 @@ class _Feed:
         when = f"{as_datetime(change.at):%H:%M:%S}" if is_terminal else instant(change.at) or ""
         state = state_of(job)
         move = state if change.was in (None, state) else f"{change.was} -> {state}"
+        move = move.ljust(_MOVE_WIDTH)
+        if is_terminal and self._screen.width < _NARROW:
+            move = state.ljust(_STATE_WIDTH)  # leaves room for what matters most
         line = Text.assemble(
             (when, "dim"),
             f"  {id_of(job.id, short=self._screen.is_narrow)}  ",
-            (move.ljust(_MOVE_WIDTH), STYLES[job.state]),
+            (move, STYLES[job.state]),
             f"  {safe(job.task)}",
             f" #{job.attempt}" if job.attempt else "",
         )

@@ -134,7 +134,7 @@ def _lines(job: Job[Any], why: Why, now: int) -> list[Text]:
     words = progress_of(job) if is_short else why.text
     state = (state_of(job).ljust(_STATE_WIDTH), STYLES[job.state])
     line = Text.assemble((f"{as_datetime(now):%H:%M:%S}", "dim"), "  ", state, f"  {safe(words)}")
-    return [line, Text(why.next)] if job.is_finished and why.next else [line]
+    return [line, Text(why.next, no_wrap=True)] if job.is_finished and why.next else [line]
 
 
 def _line(job: Job[Any], why: Why, now: int) -> str:

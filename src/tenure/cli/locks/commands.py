@@ -51,6 +51,7 @@ Examples:
     help="Only holders and waiters of more than this time: 30s, 5m, 2h.",
 )
 @click.option(
+    "-n",
     "--limit",
     type=click.IntRange(min=1),
     default=1000,

@@ -90,6 +90,7 @@ Examples:
 )
 @click.argument("name")
 @click.option(
+    "-n",
     "--number",
     type=click.IntRange(1, 1000),
     default=5,
@@ -136,6 +137,7 @@ Examples:
 )
 @click.argument("name")
 @click.option(
+    "-n",
     "--number",
     type=click.IntRange(1, 100),
     default=20,

@@ -32,6 +32,7 @@ Examples:
 @click.argument("rule", nargs=-1, required=True)
 @click.option("--tz", default="UTC", show_default=True, help="The time zone of a cron expression.")
 @click.option(
+    "-n",
     "--number",
     type=click.IntRange(1, 1000),
     default=5,

@@ -12,7 +12,7 @@ from rich.text import Text
 from tenure.cli.jobs.table import id_of
 from tenure.cli.pauses import TIME, because, how_long, length
 from tenure.cli.tables import Cell, ShrinkingCell, table
-from tenure.cli.text import duration, joined, safe, took
+from tenure.cli.text import age, duration, explanation, joined, safe, took
 from tenure.core.schedules.steps import TICKS_COUNTED
 from tenure.core.why import Why
 from tenure.timers import TickRecord, TimerInfo, TimerPause
@@ -62,7 +62,7 @@ def listed(timers: Sequence[TimerInfo], now: datetime, *, narrow: bool) -> Itera
             next_of(timer, now),
             last_of(timer, now),
             str(timer.running),
-            f"{length(now, timer.declared)} ago",
+            _ago(now, timer.declared),
         ]
         for timer in timers
     ]
@@ -98,8 +98,12 @@ def last_of(timer: TimerInfo, now: datetime) -> Cell:
     latest = timer.latest
     if latest is None:
         return ""
-    ago = f"{latest.outcome} {length(now, latest.decided)} ago"
+    ago = f"{latest.outcome} {_ago(now, latest.decided)}"
     return ShrinkingCell(joined(ago, safe(latest.reason)), 0, _STYLES.get(latest.outcome, ""))
+
+
+def _ago(now: datetime, instant: datetime) -> str:
+    return f"{age(max(0.0, (now - instant).total_seconds()))} ago"
 
 
 def next_lines(
@@ -113,7 +117,7 @@ def next_lines(
 ) -> Iterator[RenderableType]:
     """Yield why a timer ticks or does not, and its next ticks."""
     yield Text.assemble((safe(timer.name), "bold"), f"  {safe(timer.rule)}")
-    yield from map(Text, filter(None, (why.text, why.next)))
+    yield from explanation(why)
     if timer.renamed_to or (timer.next is None and timer.running):
         return
     pauses = [pause for pause in (timer.pause, freeze) if pause is not None]

@@ -14,7 +14,7 @@ from tenure.cli.locks.table import by_name, process_of
 from tenure.cli.queues import paused
 from tenure.cli.replicas import state_of as replica_state_of
 from tenure.cli.tables import Cell as TableCell
-from tenure.cli.text import duration, joined, safe
+from tenure.cli.text import age, duration, joined, safe
 from tenure.cli.timers.table import last_of, next_of
 from tenure.cli.top.data import Picture
 from tenure.cli.top.grid import Cell, Column, Row
@@ -88,7 +88,7 @@ def _jobs(picture: Picture) -> Iterator[Row]:
         record = job.record
         is_running = job.state == "running"
         since = record.started if is_running else record.finished
-        length = duration((picture.now - since) / 1e6)
+        length = (picture.now - since) / 1e6
         details = job.message if is_running else summary(job, picture.now)
         if is_running and job.progress is not None:
             details = f"{_bar(job.progress)} {job.progress:4.0%} {details}"
@@ -101,7 +101,7 @@ def _jobs(picture: Picture) -> Iterator[Row]:
                 Cell(safe(job.task)),
                 Cell(id_of(job.id, short=True), "dim"),
                 Cell(state, style),
-                Cell(length if is_running else f"{length} ago"),
+                Cell(duration(length) if is_running else f"{age(length)} ago"),
                 Cell(safe(details.strip()), style if state == "failed" else ""),
                 Cell(safe(job.queue)),
                 Cell(worker),
