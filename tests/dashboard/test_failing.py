@@ -23,8 +23,8 @@ async def test_a_timer_that_fails_is_named_once(still: Tenure, clock: ManualCloc
         assert line["link"] == "timers/sweep"
         await clock.advance(120)
         [line] = await lines(desk)
-        said = "its last run failed, as 2 others within the hour: ValueError: no broom"
-        assert line["text"] == f"Timer sweep: {said}"
+        text = "its last run failed, as 2 others within the hour: ValueError: no broom"
+        assert line["text"] == f"Timer sweep: {text}"
         await clock.advance(60)
         [line] = await lines(desk)
         assert line["text"] == "Timer sweep: 3 runs failed in the last hour: ValueError: no broom"
@@ -42,12 +42,12 @@ async def test_jobs_that_failed_are_named_by_task(still: Tenure, clock: ManualCl
             job = await charge.enqueue(order)
             await job.wait(timeout=10)
         [line] = await lines(desk)
-        said = "2 jobs failed for good in the last hour: ValueError: no card for 2"
-        assert line["text"] == f"Task charge: {said}"
+        text = "2 jobs failed for good in the last hour: ValueError: no card for 2"
+        assert line["text"] == f"Task charge: {text}"
         assert line["next"] == "Mend the cause, then requeue them."
 
 
 async def lines(desk: Desk) -> list[dict[str, str]]:
     """Return what needs attention now."""
-    found: list[dict[str, str]] = (await desk.get("api/overview"))["attention"]
-    return found
+    attention: list[dict[str, str]] = (await desk.get("api/overview"))["attention"]
+    return attention

@@ -120,11 +120,11 @@ def _about_timers(
         reason = f": {timers.pause.reason}" if timers.pause.reason else ""
         yield _line("warning", f"All timers are paused{reason}.", "Resume them.", "timers")
     failed = {timer: each for each in failures if (timer := _timer_of(each["task"]))}
-    known = {view.info.name for view in timers.timers}
+    names = {view.info.name for view in timers.timers}
     about = (_about_timer(view, around, failed.get(view.info.name)) for view in timers.timers)
     lines = [
         *(line for line in about if line is not None),
-        *(_about_runs(name, each) for name, each in failed.items() if name not in known),
+        *(_about_runs(name, each) for name, each in failed.items() if name not in names),
     ]
     yield from lines[:_TIMERS_NAMED]
     if more := lines[_TIMERS_NAMED:]:
