@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tenure.app import engine_of
+from tenure.core.jobs.replicas import Stats
+from tenure.core.jobs.run_stats import encode_stats
 from tests.cli.conftest import Place, Run
 from tests.cli.shop import Shop, shop_at
 from tests.rig.wait import wait_until
@@ -132,7 +135,8 @@ def test_replicas_are_listed(cli: Run, place: Place, shop: Shop):
     assert result.code == 0
     header, first, second = result.out.splitlines()
     assert header.split() == [
-        *("ID", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS", "UP", "EXPIRES")
+        *("ID", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS"),
+        *("VERSION", "MEMORY", "UP", "EXPIRES"),
     ]
     assert re.fullmatch(
         r"web-1 +web-1:4711 +alive +2 +50 +default, mail +1 +[\d.]+ m?s +(9 min \d+ s|10 min)",
@@ -148,6 +152,27 @@ def test_replicas_are_listed(cli: Run, place: Place, shop: Shop):
     assert expired["serving"] is None
     assert alive["joined"].endswith("Z")
     assert expired["state"] == "expired"
+
+
+def test_replicas_have_a_version_and_memory(cli: Run, place: Place, shop: Shop):
+    store, call = engine_of(shop.sync._app).store, shop.sync._portal().call
+
+    def join(name: str, memory: str, stats: Stats | None = None) -> None:
+        meta = {"host": name, "pid": "7", "version": "1.2.3", "memory": memory}
+        call(store.jobs.beat([name], ttl=600, meta=meta, stats=stats))
+
+    body = encode_stats({}, replica="web-2", memory=1_500_000_000)
+    join("web-1", "50400000")
+    join("web-2", "50400000", Stats("web-2", body))
+    join("web-3", "a lot")
+    rows = cli(*place.options, "replicas", "ls").out.splitlines()[1:]
+    for row, memory in zip(rows, (" 50 MB ", " 1.5 GB ", " 1.2.3 "), strict=True):
+        assert " 1.2.3 " in row
+        assert memory in row
+    documents = cli(*place.options, "replicas", "ls", "--json").json["replicas"]
+    assert [each["memory"] for each in documents] == [50_400_000, 1_500_000_000, None]
+    assert {each["version"] for each in documents} == {"1.2.3"}
+    assert documents[0]["meta"] == {"host": "web-1", "pid": "7"}
 
 
 def test_recover_takes_jobs_from_who_is_gone(cli: Run, place: Place, shop: Shop):

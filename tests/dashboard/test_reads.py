@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
-from tenure import Tenure
+from tenure import Tenure, __version__
+from tenure.app import engine_of
 from tenure.core.ids import JobIds
 from tenure.core.jobs.records import NewJob
+from tenure.core.jobs.replicas import Stats
+from tenure.core.jobs.run_stats import encode_stats
 from tests.dashboard.desk import Desk, desk_on
 from tests.rig.wait import wait_until_async
 
@@ -181,3 +184,24 @@ async def test_what_workers_have_counted_is_charted(app: Tenure, shop: Shop) -> 
         [task] = overview["tasks"]
         assert (task["task"], task["queue"], task["succeeded"]) == ("send", "mail", 1)
         assert task["seconds_mean"] >= 0
+
+
+async def test_replicas_have_a_version_and_memory(still: Tenure) -> None:
+    @still.task
+    async def work() -> None: ...
+
+    store = engine_of(still).store
+
+    async def has_joined() -> bool:
+        return bool(await still.replicas())
+
+    async with still.worker(), desk_on(still) as desk:
+        await wait_until_async(has_joined)
+        [replica] = (await desk.get("api/replicas"))["replicas"]
+        assert replica["version"] == __version__
+        assert replica["memory"] > 1_000_000  # with which it has joined
+    body = encode_stats({}, replica="web-1", memory=77_000_000)
+    await store.jobs.beat(["web-1"], ttl=10, meta={"memory": "5"}, stats=Stats("web-1", body))
+    async with desk_on(still) as desk:
+        [replica] = (await desk.get("api/replicas"))["replicas"]
+        assert (replica["version"], replica["memory"]) == ("", 77_000_000)

@@ -14,6 +14,7 @@ from tenure.core.jobs.run_stats import (
     RunCounts,
     decode_stats,
     encode_stats,
+    memory_in,
     merge_stats,
 )
 from tenure.runtime.attempts.run_counter import LEAVE_EVERY, RunCounter, run_end
@@ -42,7 +43,7 @@ def test_what_is_written_is_read():
 
 
 def written(*line: object) -> bytes:
-    return msgspec.msgpack.encode([("task", "queue", [line])])
+    return msgspec.msgpack.encode(("web-1", 7, [("task", "queue", [line])]))
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,9 @@ def written(*line: object) -> bytes:
         b"\x91" * 100_000,
         b"\0" * 10_000_000,
         msgspec.msgpack.encode([["task", 7, []]]),
+        msgspec.msgpack.encode(("web-1", -1, [])),
+        msgspec.msgpack.encode(("web-1", "7", [])),
+        msgspec.msgpack.encode(("web-1", 7, [["task", 7, []]])),
         written(1, 2),
         written("1", 0, 0, 0, 0, 0, 0, 0, 0),
         written(1, -1, 0, 0, 0, 0, 0, 0, 0),
@@ -67,13 +71,38 @@ def test_what_cannot_be_read_counts_as_none(junk: bytes):
     assert stats.started == 1
 
 
+def test_the_memory_of_a_replica_comes_with_its_counts():
+    used = [50_000_000]
+    counting = RunCounter(ManualClock(), lambda: used[-1])
+    counting.join("0123456789abcdef")
+    counting.started(job())
+    first = counting.due(is_last=True)
+    counting.arrived()
+    used.append(60_000_000)
+    assert counting.due(is_last=True) is None  # memory alone is not worth a call
+    counting.join("fedcba9876543210")  # after it was declared dead
+    counting.started(job())
+    again = counting.due(is_last=True)
+    assert first is not None
+    assert again is not None
+    assert first.source == again.source
+    assert memory_in([first.body, b"junk"]) == {"01234567": 50_000_000}
+    assert memory_in([again.body]) == {"fedcba98": 60_000_000}
+    assert memory_in([encode_stats({})]) == {}
+    small = encode_stats({7: {MAIL: RunCounts(started=2)}})
+    large = encode_stats({7: {MAIL: RunCounts(started=2)}}, replica="f" * 32, memory=2**40)
+    assert len(large) - len(small) <= 16
+
+
 def test_damaged_values_never_raise():
     chance = random.Random(1)
     body = encode_stats({7: {MAIL: RunCounts(started=2), CUT: RunCounts(lost=1)}})
     for _ in range(500):
         damaged = bytearray(body)
         damaged[chance.randrange(len(damaged))] = chance.randrange(256)
-        decode_stats(bytes(damaged[: chance.randrange(1, len(damaged) + 1)]))
+        damaged = damaged[: chance.randrange(1, len(damaged) + 1)]
+        decode_stats(bytes(damaged))
+        memory_in([bytes(damaged)])
 
 
 def test_the_counts_of_all_workers_are_added_by_minute_task_and_queue():

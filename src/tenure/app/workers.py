@@ -16,11 +16,12 @@ from tenure.app.options import Timers, WorkerOptions
 from tenure.app.registry import Registry
 from tenure.core import durations
 from tenure.core.jobs.queue_shares import check_queues
+from tenure.core.leases import Meta
 from tenure.core.worker_info import write_serving
 from tenure.errors import ConfigError
 from tenure.jobs.worker import EmbeddedWorker, StoreToCome, run_until_stopped
 from tenure.runtime.attempts.processes.functions import check_processes
-from tenure.runtime.process_info import about_this_process
+from tenure.runtime.process_info import about_this_process, own_memory
 from tenure.runtime.supervised.link import SupervisorLink
 from tenure.runtime.supervised.messages import HandOver
 from tenure.runtime.work.worker import Worker
@@ -158,12 +159,25 @@ class _Recipe(Struct, frozen=True, kw_only=True):
                 grace=self.grace,
                 burst=options["burst"],
             ),
-            meta={**about_this_process(), **serving},
+            meta={**_about_this_worker(), **serving},
             plans=plans,
             link=self.link,
             resumed=self.resumed,
             insert=services.jobs.insert,
         )
+
+
+def _about_this_worker() -> Meta:
+    """Return what its record says about this process, for operators."""
+    from tenure import __version__  # noqa: PLC0415 - the package imports this module
+
+    memory = own_memory()
+    # Later its counts of attempts bring the memory.
+    return {
+        **about_this_process(),
+        "version": __version__,
+        **({"memory": str(memory)} if memory else {}),
+    }
 
 
 def _queues_of(registry: Registry) -> tuple[Names, Weights]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -11,13 +11,16 @@ from rich.text import Text
 
 from tenure.cli.tables import Cell, ShrinkingCell, table
 from tenure.cli.target import Target, store_command, store_group
-from tenure.cli.text import duration, instant, safe
+from tenure.cli.text import duration, instant, safe, size
 from tenure.core.jobs.replicas import ReplicaRecord
-from tenure.core.worker_info import read_serving
+from tenure.core.jobs.run_stats import memory_in
+from tenure.core.worker_info import memory_of, read_serving
 from tenure.stores.contract import Store
 
-__all__ = ["document", "replicas", "state_of"]
+__all__ = ["SHOWN_META", "document", "replicas", "state_of"]
 
+# What documents have under names of their own.
+SHOWN_META = ("serving", "version", "memory")
 _STYLES = {"alive": "green", "expired": "yellow", "dead": "bold red"}
 
 
@@ -45,13 +48,15 @@ def ls(target: Target) -> None:
     """
     target.announce()
 
-    async def look(store: Store) -> tuple[list[ReplicaRecord], int]:
-        return await store.jobs.replicas(), (await store.ping()).now
+    async def look(store: Store) -> tuple[list[ReplicaRecord], dict[str, int], int]:
+        records, bodies = await store.jobs.replicas(), await store.jobs.stats()
+        return records, memory_in(bodies), (await store.ping()).now
 
-    records, now = target.run(look)
-    answer = {**target.about(target.store()), "replicas": [*map(document, records)]}
+    records, memory, now = target.run(look)
+    documents = [document(replica, memory) for replica in records]
+    answer = {**target.about(target.store()), "replicas": documents}
     nothing = Text("No worker has joined. 'tenure worker MODULE:APP' starts one.")
-    target.screen.answer(answer, _table(records, now) if records else nothing)
+    target.screen.answer(answer, _table(records, memory, now) if records else nothing)
 
 
 def state_of(replica: ReplicaRecord) -> str:
@@ -61,7 +66,7 @@ def state_of(replica: ReplicaRecord) -> str:
     return "alive" if replica.expires_in > 0 else "expired"
 
 
-def document(replica: ReplicaRecord) -> dict[str, Any]:
+def document(replica: ReplicaRecord, memory: Mapping[str, int]) -> dict[str, Any]:
     """Return what the JSON of a list says about a replica."""
     return {
         "id": replica.id,
@@ -70,8 +75,10 @@ def document(replica: ReplicaRecord) -> dict[str, Any]:
         "joined": instant(replica.joined),
         "ttl": replica.ttl,
         "expires_in": replica.expires_in,
+        "version": replica.meta.get("version"),
+        "memory": memory_of(replica, memory),
         "serving": _serving(replica),
-        "meta": {key: value for key, value in replica.meta.items() if key != "serving"},
+        "meta": {key: value for key, value in replica.meta.items() if key not in SHOWN_META},
     }
 
 
@@ -81,7 +88,7 @@ def _serving(replica: ReplicaRecord) -> dict[str, Any] | None:
     return None if serving is None else asdict(serving)
 
 
-def _table(records: Sequence[ReplicaRecord], now: int) -> RenderableType:
+def _table(records: Sequence[ReplicaRecord], memory: Mapping[str, int], now: int) -> RenderableType:
     rows: list[list[Cell]] = []
     for replica in records:
         state = state_of(replica)
@@ -94,13 +101,18 @@ def _table(records: Sequence[ReplicaRecord], now: int) -> RenderableType:
                 Text(state, _STYLES[state]),
                 str(replica.held),
                 *_capacity(replica),
+                ShrinkingCell(safe(replica.meta.get("version", "")), 0),
+                size(memory_of(replica, memory)),
                 duration((now - replica.joined) / 1e6),
                 left,
             ]
         )
-    columns = ("ID", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS", "UP", "EXPIRES")
-    right = ("JOBS", "SLOTS", "TIMERS", "UP", "EXPIRES")
-    optional = ("EXPIRES", "UP", "TIMERS", "QUEUES", "SLOTS")
+    columns = (
+        *("ID", "PROCESS", "STATE", "JOBS", "SLOTS", "QUEUES", "TIMERS"),
+        *("VERSION", "MEMORY", "UP", "EXPIRES"),
+    )
+    right = ("JOBS", "SLOTS", "TIMERS", "MEMORY", "UP", "EXPIRES")
+    optional = ("EXPIRES", "VERSION", "TIMERS", "MEMORY", "UP", "QUEUES", "SLOTS")
     return table(rows, columns, right=right, optional=optional)
 
 

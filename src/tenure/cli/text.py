@@ -28,15 +28,24 @@ __all__ = [
     "joined",
     "plain",
     "safe",
+    "size",
     "took",
 ]
 
 _FEW = 5
+_GIGABYTE = 10**9
 
 
 def count(number: int, noun: str) -> str:
     """Return "1 job" or "1,204 jobs"."""
     return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(length: int | None) -> str:
+    """Return bytes as "87 MB"; empty if they are not known."""
+    if length is None:
+        return ""
+    return f"{length / 1e9:.1f} GB" if length >= _GIGABYTE else f"{length / 1e6:.0f} MB"
 
 
 def explanation(why: Why) -> Iterator[Text]:

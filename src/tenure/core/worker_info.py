@@ -6,17 +6,21 @@ many names it has only the first ones, and the number of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.jobs.run_stats import ID_SHOWN
 from tenure.core.leases import Meta
 
-__all__ = ["Serving", "read_serving", "write_serving"]
+__all__ = ["Serving", "memory_of", "read_serving", "write_serving"]
 
 # The most characters for the names of queues, and the same for those of timers.
 _NAMES_SIZE_MAX = 350
+_BYTES = re.compile(r"[0-9]{1,15}")
 
 
 class Serving(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +75,18 @@ def read_serving(meta: Meta) -> Serving | None:
         return msgspec.json.decode(meta.get("serving", ""), type=Serving)
     except (ValueError, RecursionError):
         return None
+
+
+def memory_of(replica: ReplicaRecord, latest: Mapping[str, int]) -> int | None:
+    """Return how many bytes a replica occupies, as far as it is known.
+
+    `latest` is what `memory_in` has read from the counts of attempts; before the first one, it is
+    the memory with which the replica joined.
+    """
+    if (memory := latest.get(replica.id[:ID_SHOWN])) is not None:
+        return memory
+    joined_with = replica.meta.get("memory", "")
+    return int(joined_with) if _BYTES.fullmatch(joined_with) else None
 
 
 def _fitting(names: Iterable[str]) -> Iterator[str]:

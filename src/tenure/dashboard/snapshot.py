@@ -21,7 +21,7 @@ from tenure.app.engine import Engine, Services
 from tenure.core.clock import Clock
 from tenure.core.jobs.records import JobRecord, Page, QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
-from tenure.core.jobs.run_stats import RunStats, merge_stats
+from tenure.core.jobs.run_stats import RunStats, memory_in, merge_stats
 from tenure.core.leases import Grade, Lease
 from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
@@ -204,12 +204,27 @@ class Snapshot:
         """Return what attempts did in the last hour, by minute, task and queue."""
 
         async def ask() -> list[RunStats]:
-            bodies = await (await self.services()).store.jobs.stats()
+            bodies = await self._stats()
             # Seconds of work for hundreds of busy workers, on the loop of a service.
             return await asyncio.to_thread(merge_stats, bodies, await self.now())
 
-        # Workers leave their counts about every 15 s.
         return await self.looks.share("stats", ask, keep=_STATS_KEPT)
+
+    async def memory(self) -> dict[str, int]:
+        """Return the memory of replicas as they left it last, by the beginnings of their ids."""
+
+        async def ask() -> dict[str, int]:
+            return await asyncio.to_thread(memory_in, await self._stats())
+
+        return await self.looks.share("memory", ask, keep=_STATS_KEPT)
+
+    async def _stats(self) -> list[bytes]:
+        """Return what workers have left about their attempts. They do so about every 15 s."""
+
+        async def ask() -> list[bytes]:
+            return await (await self.services()).store.jobs.stats()
+
+        return await self.looks.share("bodies", ask, keep=_STATS_KEPT)
 
     async def leases(self, prefix: str = "") -> list[Lease]:
         """Return the holders and waiters of locks whose names start with `prefix`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tenure.core.leases import Meta, storable
 
-__all__ = ["about_this_process", "memory_of", "process_name", "signal_name"]
+__all__ = ["about_this_process", "memory_of", "own_memory", "process_name", "signal_name"]
 
 
 def about_this_process() -> Meta:
@@ -30,6 +30,11 @@ def memory_of(pid: int) -> int:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def own_memory() -> int:
+    """Return the resident memory of this process in bytes; 0 on systems without /proc."""
+    return memory_of(os.getpid())
 
 
 def signal_name(number: int) -> str:

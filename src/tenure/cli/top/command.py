@@ -123,5 +123,5 @@ def _document(picture: Any) -> dict[str, Any]:
         "timers": [plain(view.info) for view in picture.timers.timers],
         "timers_paused": plain(picture.timers.pause),
         "locks": [lock_document(lock) for lock in by_name(picture.leases)],
-        "replicas": [replica_document(replica) for replica in picture.replicas],
+        "replicas": [replica_document(replica, picture.memory) for replica in picture.replicas],
     }

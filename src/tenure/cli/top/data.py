@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -13,20 +14,23 @@ from tenure.app import Tenure, engine_of
 from tenure.core.jobs.overdue_queues import overdue_queues
 from tenure.core.jobs.records import QueueCounts
 from tenure.core.jobs.replicas import ReplicaRecord
+from tenure.core.jobs.run_stats import memory_in
 from tenure.core.leases import Lease
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.why import Fleet, Surroundings
 from tenure.dashboard.attention import attention, failures
 from tenure.jobs import Job
+from tenure.stores.contract import Store
 from tenure.timers import TickRecord, Timers, TimerViews
 
-__all__ = ["JobStory", "Picture", "read", "read_history", "read_job"]
+__all__ = ["JobStory", "MemoryLook", "Picture", "read", "read_history", "read_job"]
 
 _JOBS: Final = 200
 _TIMERS: Final = 200
 _LEASES: Final = 1000
 _TICKS: Final = 20
 _FAILED_FOR: Final = 3600.0
+_MEMORY_KEPT: Final = 15.0
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -46,6 +50,8 @@ class Picture(Struct, frozen=True, kw_only=True):
     leases: list[Lease]
     """Holders and waiters of locks, by name."""
     attention: list[dict[str, Any]]
+    memory: Mapping[str, int]
+    """The bytes that replicas occupy, by the beginnings of their ids."""
 
     @property
     def now(self) -> int:
@@ -59,7 +65,23 @@ class JobStory(Struct, frozen=True):
     around: Surroundings
 
 
-async def read(app: Tenure) -> Picture:
+class MemoryLook:
+    """Reads the memory of replicas only now and then: it comes with counts of a whole hour."""
+
+    def __init__(self) -> None:
+        self._at = -math.inf
+        self._memory: dict[str, int] = {}
+
+    async def read(self, store: Store) -> dict[str, int]:
+        """Return the bytes that replicas occupy, as they were at most 15 s ago."""
+        now = store.clock.boot()
+        if now - self._at >= _MEMORY_KEPT:
+            self._memory = memory_in(await store.jobs.stats())
+            self._at = now
+        return self._memory
+
+
+async def read(app: Tenure, memory: MemoryLook | None = None) -> Picture:
     """Return how the store stands: about ten calls, whatever is in it."""
     engine = engine_of(app)
     services = engine.services()
@@ -74,6 +96,7 @@ async def read(app: Tenure) -> Picture:
         timers_of.views(limit=_TIMERS, lines=1, previews=1),
         store.leases.find("", limit=_LEASES),
     )
+    sizes = await (memory or MemoryLook()).read(store)
     pong = await store.ping()
     around = Surroundings(
         now=pong.now,
@@ -104,6 +127,7 @@ async def read(app: Tenure) -> Picture:
             late=late,
             failed=failures(failed.jobs, pong.now),
         ),
+        memory=sizes,
     )
 
 

@@ -11,13 +11,14 @@ from rich.text import Text
 from tenure.cli.jobs.story import shown
 from tenure.cli.jobs.watch import bar
 from tenure.cli.locks.table import details as lock_details
+from tenure.cli.replicas import SHOWN_META
 from tenure.cli.tables import FittingTable, table
-from tenure.cli.text import duration, safe
+from tenure.cli.text import duration, safe, size
 from tenure.cli.timers.table import history_table
 from tenure.cli.top.data import JobStory, Picture
 from tenure.cli.top.state import JOBS, LOCKS, QUEUES, TIMERS
 from tenure.core.why import Why, why_job, why_lock, why_queue, why_timer
-from tenure.core.worker_info import read_serving
+from tenure.core.worker_info import memory_of, read_serving
 from tenure.timers import TickRecord
 
 __all__ = ["Story", "lines_about"]
@@ -26,6 +27,7 @@ Story: TypeAlias = JobStory | list[TickRecord] | None
 """What was read about it beside the picture."""
 
 _NARROW = 110
+_SHOWN = (*SHOWN_META, "host", "pid")
 
 
 def lines_about(pane: int, name: str, picture: Picture, story: Story, width: int) -> list[Text]:
@@ -95,6 +97,8 @@ def _replica(name: str, picture: Picture) -> Iterator[RenderableType]:
     yield Text()
     facts = [
         ("process", picture.around.fleet.where(name)),
+        ("version", safe(replica.meta.get("version", ""))),
+        ("memory", size(memory_of(replica, picture.memory))),
         ("joined", f"{duration((picture.now - replica.joined) / 1e6)} ago"),
         ("expires", "it has stopped beating; its jobs are recovered" if is_late else expires),
         ("holds", f"{replica.held:,} jobs and runs of timers"),
@@ -105,7 +109,8 @@ def _replica(name: str, picture: Picture) -> Iterator[RenderableType]:
             ("queues", _names(serving.queues, serving.more_queues)),
             ("timers", _names(serving.timers, serving.more_timers)),
         ]
-    facts += [(safe(key), safe(text)) for key, text in replica.meta.items() if key != "serving"]
+    others = {key: text for key, text in replica.meta.items() if key not in _SHOWN}
+    facts += [(safe(key), safe(text)) for key, text in others.items()]
     yield table([fact, Text(value)] for fact, value in facts if value)
 
 

@@ -14,7 +14,7 @@ from tenure.cli.locks.table import by_name, process_of
 from tenure.cli.queues import paused
 from tenure.cli.replicas import state_of as replica_state_of
 from tenure.cli.tables import Cell as TableCell
-from tenure.cli.text import age, duration, joined, safe
+from tenure.cli.text import age, duration, joined, safe, size
 from tenure.cli.timers.table import last_of, next_of
 from tenure.cli.top.data import Picture
 from tenure.cli.top.grid import Cell, Column, Row
@@ -22,7 +22,7 @@ from tenure.core.jobs.records import COUNT_MAX
 from tenure.core.jobs.view import as_datetime
 from tenure.core.schedules.records import TIMERS_QUEUE
 from tenure.core.why import why_queue
-from tenure.core.worker_info import read_serving
+from tenure.core.worker_info import memory_of, read_serving
 
 __all__ = ["PANES", "Pane", "rows_of"]
 
@@ -181,6 +181,8 @@ def _replicas(picture: Picture) -> Iterator[Row]:
                 Cell(f"{busy:,} of {slots:,}" if slots else f"{busy:,}"),
                 Cell(joined(safe(names), f"{more} more" if more else "")),
                 Cell(timers),
+                Cell(safe(replica.meta.get("version", ""))),
+                Cell(size(memory_of(replica, picture.memory))),
                 Cell(duration((picture.now - replica.joined) / 1e6)),
                 Cell(safe(replica.id[:8]), "dim"),  # as the logs name it
             ),
@@ -247,9 +249,11 @@ PANES: Final = (
             Column("STATE"),
             Column("JOBS", right=True),
             Column("QUEUES", least=14),
-            Column("TIMERS", right=True, rank=2),
-            Column("UP", right=True, rank=1),
-            Column("ID", rank=3),
+            Column("TIMERS", right=True, rank=3),
+            Column("VERSION", least=5, rank=4),
+            Column("MEMORY", right=True, rank=1),
+            Column("UP", right=True, rank=2),
+            Column("ID", rank=5),
         ),
         "no worker has joined: tenure worker MODULE:APP",
         _replicas,

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from tenure.app import Tenure, engine_of
 from tenure.cli.target import explained
 from tenure.cli.top.actions import perform
-from tenure.cli.top.data import Picture, read, read_history, read_job
+from tenure.cli.top.data import MemoryLook, Picture, read, read_history, read_job
 from tenure.cli.top.details import Story, lines_about
 from tenure.cli.top.grid import Row
 from tenure.cli.top.keys import Keyboard
@@ -45,6 +45,7 @@ class Program:
         self._keyboard = Keyboard()
         self._state = State()
         self._picture: Picture | None = None
+        self._memory = MemoryLook()
         self._read_at = 0.0
         self._trouble = ""
         self._story: Story = None
@@ -164,7 +165,7 @@ class Program:
             await _within(self._to_read.wait(), self._every)
 
     async def _read(self) -> None:
-        picture = await read(self._app)
+        picture = await read(self._app, self._memory)
         opened = self._opened
         story = await self._read_story(*opened) if opened is not None else None
         self._picture, self._read_at, self._trouble = picture, self._clock.boot(), ""

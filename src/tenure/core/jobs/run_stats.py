@@ -1,7 +1,8 @@
 """What attempts did, counted by minute, task and queue: as workers leave it in the store.
 
 Each worker counts its own attempts of the last hour and leaves them as one opaque value. Readers
-merge the values of all workers. A value that cannot be read counts as none.
+merge the values of all workers. A value that cannot be read counts as none. The memory of the
+worker travels with its counts: it changes with the jobs, and costs no call of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, astuple
 
 __all__ = [
+    "ID_SHOWN",
     "MINUTE",
     "MINUTES_KEPT",
     "OTHERS",
@@ -24,6 +26,7 @@ __all__ = [
     "RunStats",
     "decode_stats",
     "encode_stats",
+    "memory_in",
     "merge_stats",
 ]
 
@@ -36,6 +39,9 @@ tasks, would fill the store.
 """
 OTHERS: Final = "*"
 """The task and queue under which the rest is counted."""
+
+ID_SHOWN: Final = 8
+"""How many characters of a replica's id name it: as many as in the logs."""
 
 _BYTES_MAX: Final = 4 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -102,36 +108,57 @@ Minutes: TypeAlias = dict[int, dict[tuple[str, str], RunCounts]]
 
 # The names of a pair are written once, before its minutes; times are milliseconds.
 _Line: TypeAlias = tuple[int, _Count, _Count, _Count, _Count, _Count, _Count, _Count, _Count]
-_Document: TypeAlias = list[tuple[str, str, list[_Line]]]
+_Pairs: TypeAlias = list[tuple[str, str, list[_Line]]]
+# The worker stands first: the beginning of its replica's id, and its memory in bytes.
+_Document: TypeAlias = tuple[str, _Count, _Pairs]
 _decoder = msgspec.msgpack.Decoder(_Document)
+_head_decoder = msgspec.msgpack.Decoder(tuple[str, _Count, msgspec.Raw])
 
 
-def encode_stats(minutes: Mapping[int, Mapping[tuple[str, str], RunCounts]]) -> bytes:
-    """Return the value to leave in the store."""
+def encode_stats(
+    minutes: Mapping[int, Mapping[tuple[str, str], RunCounts]],
+    *,
+    replica: str = "",
+    memory: int = 0,
+) -> bytes:
+    """Return the value to leave in the store. `memory` is that of the replica's process."""
     lines: dict[tuple[str, str], list[tuple[int, ...]]] = {}
     for minute, pairs in minutes.items():
         for pair, counts in pairs.items():
             *numbers, seconds, longest = astuple(counts)
             times = round(seconds * 1000), round(longest * 1000)
             lines.setdefault(pair, []).append((minute, *numbers, *times))
-    document = [(task, queue, of_pair) for (task, queue), of_pair in lines.items()]
-    return msgspec.msgpack.encode(document)
+    of_pairs = [(task, queue, of_pair) for (task, queue), of_pair in lines.items()]
+    return msgspec.msgpack.encode((replica[:ID_SHOWN], memory, of_pairs))
 
 
 def decode_stats(body: bytes) -> Minutes:
     """Read such a value; nothing if it cannot be read."""
     minutes: Minutes = {}
-    for task, queue, lines in _document_in(body):
+    for task, queue, lines in _pairs_in(body):
         for line in lines:
             minutes.setdefault(line[0], {}).setdefault((task, queue), RunCounts()).add(line)
     return minutes
 
 
-def _document_in(body: bytes) -> _Document:
+def _pairs_in(body: bytes) -> _Pairs:
     try:
-        return _decoder.decode(body) if len(body) <= _BYTES_MAX else []
+        return _decoder.decode(body)[2] if len(body) <= _BYTES_MAX else []
     except (ValueError, RecursionError):
         return []
+
+
+def memory_in(bodies: Iterable[bytes]) -> dict[str, int]:
+    """Return the memory of replicas in bytes, by the first `ID_SHOWN` characters of their ids."""
+    memory = {}
+    for body in bodies:
+        try:
+            replica, used, _ = _head_decoder.decode(body)
+        except (ValueError, RecursionError):
+            continue
+        if used:
+            memory[replica] = used
+    return memory
 
 
 def merge_stats(bodies: Iterable[bytes], now: int) -> list[RunStats]:
@@ -140,7 +167,7 @@ def merge_stats(bodies: Iterable[bytes], now: int) -> list[RunStats]:
     kept = range(last - MINUTES_KEPT + 1, last + 2)  # the clock of a worker may be ahead
     sums: dict[tuple[int, str, str], RunCounts] = {}
     for body in bodies:
-        for task, queue, lines in _document_in(body):
+        for task, queue, lines in _pairs_in(body):
             for line in lines:
                 place = line[0], task, queue
                 counts = sums.get(place)

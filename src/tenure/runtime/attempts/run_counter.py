@@ -8,6 +8,7 @@ something has changed. A value that did not arrive is left again later, with wha
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from tenure.core.clock import Clock
@@ -47,22 +48,25 @@ def run_end(end: Settlement, answer: Settled) -> RunEnd | None:
 class RunCounter:
     """The counts of one worker. Its methods may be called in any thread."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, memory: Callable[[], int] = lambda: 0) -> None:
+        """`memory` returns how many bytes this process occupies; 0 if that is not known."""
         self._clock = clock
+        self._memory = memory
         self._lock = threading.Lock()
         self._minutes: Minutes = {}
         self._pairs: set[tuple[str, str]] = set()  # the pairs in these minutes
-        self._source = ""
+        self._source = self._replica = ""
         self._changes = 0
         self._sent = self._left = 0
         self._taken_at = clock.boot()
 
     def join(self, replica: str) -> None:
-        """Note the first replica id, which names the counts from now on.
+        """Note the first replica id, which names the counts from now on, and the present one.
 
         A worker that was declared dead and joins again must not be counted twice.
         """
         self._source = self._source or replica
+        self._replica = replica
 
     def started(self, job: JobRecord) -> None:
         """Count an attempt that begins."""
@@ -91,7 +95,8 @@ class RunCounter:
                 return None
             self._taken_at, self._sent = now, self._changes
             self._forget_old()
-            return Stats(self._source, encode_stats(self._minutes))
+            body = encode_stats(self._minutes, replica=self._replica, memory=self._memory())
+            return Stats(self._source, body)
 
     def arrived(self) -> None:
         """Note that the store has what `due` has returned last."""

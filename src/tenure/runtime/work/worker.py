@@ -33,6 +33,7 @@ from tenure.runtime.attempts.run_counter import RunCounter
 from tenure.runtime.attempts.running_job import Insert
 from tenure.runtime.data_loss import Holdings
 from tenure.runtime.host import Host
+from tenure.runtime.process_info import own_memory
 from tenure.runtime.replica.audit import Audit
 from tenure.runtime.replica.recovery import leave, recovery_grace
 from tenure.runtime.replica.replica import Replica
@@ -90,7 +91,7 @@ class Worker:
         self._resumed = resumed
         self._retrier = Retrier(self._clock, events, host.outages)
         self._state = WorkerState()
-        self._counter = RunCounter(self._clock)
+        self._counter = RunCounter(self._clock, own_memory)
         self._replica = Replica(
             host,
             settings,
