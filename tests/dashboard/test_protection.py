@@ -71,7 +71,7 @@ async def test_only_its_own_pages_act(still: Tenure, status: int, headers: dict[
         assert await paused(still) == (status == 200)
 
 
-async def test_a_token_is_of_one_viewer_and_one_process(still: Tenure) -> None:
+async def test_a_token_is_of_one_viewer_and_one_browser(still: Tenure) -> None:
     names = iter(["ann", "bob", "ann"])
     dashboard = Dashboard(still, auth=lambda _scope: next(names))
     async with desk_of(dashboard) as desk:
@@ -80,12 +80,52 @@ async def test_a_token_is_of_one_viewer_and_one_process(still: Tenure) -> None:
         reply = await desk.client.post(PAUSE, json=BODY, headers=headers)
         assert reply.status_code == 403
         assert reply.json()["is_stale_token"]
-    async with desk_on(still, secret="s") as desk:
-        first = (await desk.get("api/session"))["token"]
-    async with desk_on(still) as desk:
-        assert (await desk.get("api/session"))["token"] not in (token, first)
-    async with desk_on(still, secret="s") as desk:
-        assert (await desk.get("api/session"))["token"] == first
+    async with desk_on(still) as desk, desk_of(desk.dashboard) as other:
+        theirs = (await other.get("api/session"))["token"]
+        assert (await desk.get("api/session"))["token"] not in (token, theirs)
+        reply = await desk.client.post(PAUSE, json=BODY, headers={"x-tenure-token": theirs})
+        assert (reply.status_code, await paused(still)) == (403, False)
+        desk.client.cookies.clear()
+        reply = await desk.client.post(PAUSE, json=BODY, headers={"x-tenure-token": theirs})
+        assert reply.status_code == 403
+
+
+async def test_a_page_of_one_replica_acts_at_another(still: Tenure) -> None:
+    """Behind a balancer, requests of a page go to any replica."""
+    async with desk_on(still) as first, desk_on(still) as second:
+        token = (await first.get("api/session"))["token"]
+        second.client.cookies.update(first.client.cookies)
+        reply = await second.client.post(PAUSE, json=BODY, headers={"x-tenure-token": token})
+        assert (reply.status_code, await paused(still)) == (200, True)
+        assert (await second.get("api/session"))["token"] == token
+
+
+@pytest.mark.parametrize(
+    ("prefix", "path"), [("", "/"), ("/ops", "/ops/"), ("/a b;c", "/a%20b%3Bc/")]
+)
+async def test_the_cookie_of_a_browser(still: Tenure, prefix: str, path: str) -> None:
+    dashboard = Dashboard(still, auth=lambda _scope: "ann")
+    for scheme in ("http", "https"):
+        transport = httpx2.ASGITransport(app=dashboard, root_path=prefix)
+        headers = {"sec-fetch-site": "same-origin"}
+        async with httpx2.AsyncClient(transport=transport, headers=headers) as client:
+            reply = await client.get(f"{scheme}://ops.test{prefix}/api/jobs")
+            assert "set-cookie" not in reply.headers
+            reply = await client.get(f"{scheme}://ops.test{prefix}/api/session")
+            key, *attributes = reply.headers["set-cookie"].split("; ")
+            secure = ["Secure"] if scheme == "https" else []
+            assert attributes == [f"Path={path}", "HttpOnly", "SameSite=Strict", *secure]
+            for junk in ("tenure-browser=x", f"tenure-browser={'g' * 64}", "a; tenure-browser"):
+                reply = await client.get(
+                    f"{scheme}://ops.test{prefix}/api/session", headers={"cookie": junk}
+                )
+                assert reply.headers["set-cookie"].partition(";")[0] != key
+            reply = await client.get(
+                f"{scheme}://ops.test{prefix}/api/session", headers={"cookie": f"a=b; {key}"}
+            )
+            assert "set-cookie" not in reply.headers
+    async with desk_on(still, None) as desk:
+        assert "set-cookie" not in (await desk.client.get("api/session")).headers
 
 
 @pytest.mark.parametrize(
@@ -200,6 +240,41 @@ async def test_whom_auth_does_not_know_gets_nothing(still: Tenure, answer: Any) 
             assert reply.status_code == 401
             assert "www-authenticate" not in reply.headers
         assert (await desk.client.post(PAUSE, json=BODY)).status_code == 401
+
+
+HTML = {"accept": "text/html,application/xhtml+xml"}
+
+
+async def test_people_without_a_viewer_see_a_page(still: Tenure) -> None:
+    async with desk_of(Dashboard(still, auth=lambda _scope: None)) as desk:
+        for path in ("", "jobs", "api/jobs"):
+            reply = await desk.client.get(path, headers=HTML)
+            assert (reply.status_code, reply.headers["content-type"]) == (
+                401,
+                "text/html; charset=utf-8",
+            )
+            assert "<h1>Sign in first</h1>" in reply.text
+        assert (await desk.client.get("jobs")).json()["title"] == "Sign in first"
+    async with desk_on(still, None, hosts=["<b>.test"]) as desk:
+        reply = await desk.client.get("jobs", headers=HTML)
+        assert reply.status_code == 421
+        assert "<b>" not in reply.text
+
+
+@pytest.mark.parametrize(
+    ("sign_in", "location"),
+    [
+        ("/login", "/login"),
+        ("/login?next={next}", "/login?next=%2Fops%2Fjobs%3Fstate%3Dfailed%26tag%3Da%252Fb"),
+    ],
+)
+async def test_people_are_sent_to_the_sign_in(still: Tenure, sign_in: str, location: str) -> None:
+    dashboard = Dashboard(still, auth=lambda _scope: None, sign_in=sign_in)
+    transport = httpx2.ASGITransport(app=dashboard, root_path="/ops")
+    async with httpx2.AsyncClient(transport=transport, base_url="http://ops.test/ops/") as client:
+        reply = await client.get("jobs?state=failed&tag=a%2Fb", headers=HTML)
+        assert (reply.status_code, reply.headers["location"]) == (303, location)
+        assert (await client.get("api/jobs")).status_code == 401
 
 
 async def test_what_auth_raises_stays_here(still: Tenure, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,12 +7,13 @@ text of an error that a hook or a library raised.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Answer", "Refusal", "json_answer", "problem"]
+__all__ = ["Answer", "Refusal", "json_answer", "problem", "problem_page"]
 
 PROBLEM: Final = "application/problem+json"
 
@@ -30,6 +31,23 @@ _TITLES: Final = {
     500: "An error of this dashboard",
     503: "The store does not answer",
 }
+
+
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+</head>
+<body>
+<h1>{title}</h1>
+<p>{detail}</p>
+</body>
+</html>
+"""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -62,6 +80,18 @@ class Refusal(Exception):
 def json_answer(document: Any) -> Answer:
     """Return a document as JSON: instants in ISO 8601, infinite numbers as null."""
     return Answer(body=msgspec.json.encode(document))
+
+
+def problem_page(refusal: Refusal) -> Answer:
+    """Return a refusal as a page for people. It needs no other file, which may be refused too."""
+    title, detail = escape(_TITLES.get(refusal.status, "Refused")), escape(refusal.detail)
+    html = _PAGE.format(title=title, detail=detail)
+    return Answer(
+        status=refusal.status,
+        kind="text/html; charset=utf-8",
+        body=html.encode(),
+        headers=refusal.headers,
+    )
 
 
 def problem(refusal: Refusal) -> Answer:

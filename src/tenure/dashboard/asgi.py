@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import quote
 
-import msgspec
+from msgspec.structs import replace
 
 from tenure.app import Tenure, engine_of
-from tenure.core.values.depth import is_too_deep
-from tenure.dashboard.answer import Answer, Refusal, json_answer, problem
+from tenure.dashboard.answer import Answer, Refusal, json_answer, problem, problem_page
 from tenure.dashboard.assets import Assets
 from tenure.dashboard.masks import Masks, Reveal
-from tenure.dashboard.protection import HEADERS, Tokens, check_host, check_origin
+from tenure.dashboard.protection import HEADERS, Browser, check_host, check_origin
 from tenure.dashboard.request import Request
 from tenure.dashboard.routes import Route, find_route
+from tenure.dashboard.scope import (
+    Message,
+    Receive,
+    Scope,
+    address_of,
+    body_of,
+    headers_of,
+    is_navigation,
+    query_of,
+    split_path,
+)
 from tenure.dashboard.site import Site, TraceUrl
 from tenure.dashboard.stream import Ticker, topics_in
 from tenure.dashboard.viewer import Auth, viewer_of
@@ -38,13 +48,8 @@ __all__ = ["Dashboard"]
 
 log = logging.getLogger("tenure.dashboard")
 
-Message: TypeAlias = MutableMapping[str, Any]
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-_BODY_MAX: Final = 16 * 1024
-_PATH_MAX: Final = 4096
 _EVENT_STREAM: Final = "text/event-stream"
 
 
@@ -61,7 +66,7 @@ class Dashboard:
         routers: Sequence[str] | None = None,
         title: str | None = None,
         hosts: Sequence[str] | None = None,
-        secret: str | None = None,
+        sign_in: str | None = None,
     ) -> None:
         """Make the application; it opens no store before the first request.
 
@@ -80,18 +85,18 @@ class Dashboard:
                 this process has made for the app.
             title: what the pages call the app; its namespace by default.
             hosts: the names under which it is reached; requests for other names are refused.
-            secret: signs the sessions of pages. By default it is random for each process; give all
-                processes behind a balancer the same one.
+            sign_in: the address of your sign-in, such as "/login". Browsers without a viewer are
+                sent there. "{next}" in it becomes the address that they wanted.
         """
         _check_kinds(app, auth)
         clock = engine_of(app).store.clock
         self._auth = auth
         self._hosts = None if hosts is None else tuple(host.lower() for host in hosts)
-        self._tokens = Tokens(secret or clock.token())
+        self._token = clock.token
+        self._sign_in = sign_in
         self._site = Site(
             app,
             masks=Masks(reveal or {}),
-            tokens=self._tokens,
             trace_url=trace_url,
             routers=routers,
             title=title,
@@ -130,7 +135,7 @@ class Dashboard:
         try:
             answer = await self._answer(scope, receive)
         except Refusal as refusal:
-            answer = problem(refusal)
+            answer = self._refuse(scope, refusal)
         except (ConfigError, TenureError) as error:
             answer = problem(_refused(error))
         except Exception:
@@ -142,9 +147,9 @@ class Dashboard:
             await _send_stream(scope, receive, send, answer)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | AsyncGenerator[bytes, None]:
-        headers = _headers_of(scope)
+        headers = headers_of(scope)
         check_host(headers, self._hosts)
-        root, parts = _split(scope)
+        root, parts = split_path(scope)
         viewer = await viewer_of(self._auth, scope)
         method = scope["method"]
         if parts[:1] != ["api"]:
@@ -154,16 +159,37 @@ class Dashboard:
                 return self._assets.file("/".join(parts[1:]), headers.get("if-none-match", ""))
             return self._assets.shell(parts, root)
         check_origin(headers, acts=method not in ("GET", "HEAD"))
-        query = _query_of(scope)
+        query, browser = query_of(scope), Browser.of(headers, self._token)
         if parts[1:] == ["stream"] and method == "GET":
             return await self._ticker().listen(topics_in(query.get("topics", "")))
         route = find_route(method, parts[1:])
         body: Mapping[str, Any] = {}
         if route.action is not None:
-            self._tokens.check(viewer, headers)
-            body = await _body_of(headers, receive)
-        request = Request(viewer=viewer, subject=route.subject, query=query, body=body)
-        return await self._run(route, request)
+            if viewer.name:  # without a name there are no actions
+                browser.check(viewer, headers)
+            body = await body_of(headers, receive)
+        request = Request(
+            viewer=viewer,
+            token=browser.token(viewer),
+            subject=route.subject,
+            query=query,
+            body=body,
+        )
+        answer = await self._run(route, request)
+        if viewer.name and parts[1:] == ["session"]:
+            is_secure = scope.get("scheme") == "https"
+            return replace(answer, headers=browser.cookie(root, is_secure=is_secure))
+        return answer
+
+    def _refuse(self, scope: Scope, refusal: Refusal) -> Answer:
+        """Return a refusal: a page or the way to the sign-in for people, else a document."""
+        if not is_navigation(scope):
+            return problem(refusal)
+        if refusal.status == 401 and self._sign_in is not None:
+            wanted = quote(address_of(scope), safe="")
+            location = self._sign_in.replace("{next}", wanted)
+            return Answer(status=303, kind="text/plain", headers={"location": location})
+        return problem_page(refusal)
 
     async def _run(self, route: Route, request: Request) -> Answer:
         """Run a route of the API."""
@@ -204,70 +230,6 @@ def _refused(error: TenureError) -> Refusal:
     if isinstance(error, JobNotFound | TimerNotFound):
         return Refusal(404, text)
     return Refusal(400 if isinstance(error, ConfigError) else 409, text)
-
-
-def _headers_of(scope: Scope) -> dict[str, str]:
-    """Return the headers. Of one that is sent twice, an attacker must not choose which counts."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    return headers
-
-
-def _query_of(scope: Scope) -> dict[str, str]:
-    text = scope.get("query_string", b"")
-    if len(text) > _PATH_MAX:
-        raise Refusal(413, "The query of this address is too long.")
-    try:
-        return dict(parse_qsl(text.decode("latin-1"), errors="strict", max_num_fields=50))
-    except ValueError:
-        raise Refusal(400, "The query of this address cannot be read.") from None
-
-
-def _split(scope: Scope) -> tuple[str, list[str]]:
-    """Return the path under which the dashboard is mounted, and the decoded words below it."""
-    root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
-    if len(path) > _PATH_MAX:
-        raise Refusal(413, "This address is too long.")
-    below = path[len(root) :] if path == root or path.startswith(f"{root}/") else path
-    words = _raw_words(scope.get("raw_path"), below)
-    words = words[1:] if words[:1] == [""] else words
-    return root, words[:-1] if words[-1:] == [""] else words
-
-
-def _raw_words(raw: bytes | None, below: str) -> list[str]:
-    """Return the words of a path, also of names with slashes, which the server has decoded."""
-    text = (raw or b"").partition(b"?")[0].decode("latin-1")
-    at = 0 if text.startswith("/") else -1
-    while at >= 0:
-        if unquote(text[at:]) == below:
-            return [unquote(word) for word in text[at:].split("/")]
-        at = text.find("/", at + 1)
-    return below.split("/")
-
-
-async def _body_of(headers: Mapping[str, str], receive: Receive) -> Mapping[str, Any]:
-    """Return the JSON object in a body. Raises Refusal for anything else."""
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refusal(415, "Send JSON with Content-Type: application/json.")
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise Refusal(400, "The body is incomplete.")
-        body += message.get("body", b"")
-        if len(body) > _BODY_MAX:
-            raise Refusal(413, f"At most {_BODY_MAX:,} bytes are accepted.")
-        if not message.get("more_body", False):
-            break
-    try:
-        if is_too_deep(body):
-            raise ValueError
-        document: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
-    except (ValueError, RecursionError):
-        raise Refusal(400, "The body is no JSON object.") from None
-    return document
 
 
 def _start(status: int, headers: Mapping[str, str]) -> Message:

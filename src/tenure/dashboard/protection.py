@@ -2,21 +2,23 @@
 
 A browser sends a viewer's cookies and passwords with the requests of any page. So an action needs
 three things that a foreign page cannot send together: the right origin, a JSON body, and the token
-of the session. Reads are refused to foreign pages too: they could count streams or measure times.
+of the session, which is signed with a key in a cookie of this browser. Reads are refused to foreign
+pages too: they could count streams or measure times.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.viewer import Viewer
 
-__all__ = ["HEADERS", "Tokens", "check_host", "check_origin"]
+__all__ = ["HEADERS", "Browser", "check_host", "check_origin"]
 
 HEADERS: Final = {
     "content-security-policy": (
@@ -32,6 +34,8 @@ HEADERS: Final = {
 }
 """The headers of every answer; assets may be kept, and are checked again at each use."""
 
+_COOKIE: Final = "tenure-browser"
+_KEY: Final = re.compile(r"[0-9a-f]{64}")
 _FOREIGN: Final = "This request comes from a page of another site, so it was refused."
 
 
@@ -75,19 +79,46 @@ def check_origin(headers: Mapping[str, str], *, acts: bool) -> None:
         raise Refusal(403, _FOREIGN)
 
 
-class Tokens:
-    """The token that each action must carry: of this process, and of one viewer."""
+class Browser:
+    """The key that a browser keeps in a cookie, and the tokens that it signs.
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret.encode()
+    A token is of one browser and one viewer. No process has to know the key of another one, so any
+    replica of a service takes the actions of a page that came from any other.
+    """
 
-    def of(self, viewer: Viewer) -> str:
-        """Return the token of a viewer."""
-        return hmac.new(self._secret, viewer.name.encode(), hashlib.sha256).hexdigest()
+    def __init__(self, key: str, *, is_new: bool) -> None:
+        self._key = key
+        self._is_new = is_new
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], token: Callable[[], str]) -> Browser:
+        """Return the browser that sent these headers; without a key it gets one from `token`."""
+        for part in headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == _COOKIE and _KEY.fullmatch(value):
+                return cls(value, is_new=False)
+        return cls(f"{token()}{token()}", is_new=True)
+
+    def cookie(self, root: str, *, is_secure: bool) -> dict[str, str]:
+        """Return the header that leaves a new key with the browser; none if it has one."""
+        if not self._is_new:
+            return {}
+        secure = "; Secure" if is_secure else ""
+        path = quote(f"{root}/")
+        return {
+            "set-cookie": f"{_COOKIE}={self._key}; Path={path}; HttpOnly; SameSite=Strict{secure}"
+        }
+
+    def token(self, viewer: Viewer) -> str:
+        """Return what each action of this viewer must carry."""
+        return hmac.new(self._key.encode(), viewer.name.encode(), hashlib.sha256).hexdigest()
 
     def check(self, viewer: Viewer, headers: Mapping[str, str]) -> None:
         """Raise Refusal unless the request carries the viewer's token."""
         token = headers.get("x-tenure-token", "")
-        if not hmac.compare_digest(token.encode(), self.of(viewer).encode()):
-            detail = "The session of this page is over. Reload the page and try again."
+        if not hmac.compare_digest(token.encode(), self.token(viewer).encode()):
+            detail = (
+                "The session of this page is over. Reload the page and try again. If that does "
+                "not help, let this site keep cookies."
+            )
             raise Refusal(403, detail, more={"is_stale_token": True})

@@ -27,6 +27,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """A request of a known viewer."""
 
     viewer: Viewer
+    token: str = ""
+    """What actions of this viewer in this browser must carry."""
     subject: str = ""
     """The id or name in the path; empty if the route has none."""
     query: Mapping[str, str] = {}

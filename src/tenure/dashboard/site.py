@@ -18,7 +18,6 @@ from tenure.core.jobs.view import as_datetime
 from tenure.core.why import Fleet, Surroundings, why_job
 from tenure.dashboard.documents import Places, job_document
 from tenure.dashboard.masks import Masks
-from tenure.dashboard.protection import Tokens
 from tenure.dashboard.recent_events import RecentEvents
 from tenure.dashboard.request import Request
 from tenure.dashboard.snapshot import Snapshot
@@ -48,7 +47,6 @@ class Site:
         app: Tenure,
         *,
         masks: Masks,
-        tokens: Tokens,
         trace_url: TraceUrl | None,
         routers: Sequence[str] | None,
         title: str | None,
@@ -56,7 +54,6 @@ class Site:
         self.app = app
         self.snapshot = Snapshot(app)
         self.masks = masks
-        self.tokens = tokens
         if isinstance(trace_url, str) and not trace_url.startswith(_SCHEMES):
             msg = f"trace_url= must begin with https:// or http://, not {trace_url!r}."
             raise ConfigError(msg)
@@ -163,7 +160,7 @@ async def session(site: Site, request: Request) -> dict[str, Any]:
         },
         "viewer": viewer.name or None,
         "may": _May(viewer.may_act, viewer.may_reveal, viewer.may_see_owners),
-        "token": site.tokens.of(viewer),
+        "token": request.token,
         "trace_link": site.trace_url is not None,
         "refresh": REFRESH,
     }
