@@ -13,7 +13,7 @@ from tenure.observe import (
 )
 from tenure.testing import ManualClock
 from tests.dashboard.desk import desk_on
-from tests.rig.endings import leave
+from tests.rig.endings import bury
 
 
 async def test_events_of_the_app_are_kept(still: Tenure) -> None:
@@ -59,25 +59,30 @@ async def test_replicas_that_come_and_go_are_noted(still: Tenure, clock: ManualC
     ]
 
 
-async def test_replicas_that_leave_or_are_removed_are_noted(
+async def test_replicas_that_are_gone_are_not_said_to_have_left(
     still: Tenure, clock: ManualClock
 ) -> None:
+    @still.task
+    async def work() -> None: ...
+
     store = still._engine.services().store
-    await store.jobs.beat(["early"], ttl=60, meta={})
-    await store.jobs.beat(["late"], ttl=5, meta={})
+    for name, ttl in (("web-1", 600), ("web-2", 600), ("web-3", 10)):
+        await store.jobs.beat([name], ttl=ttl, meta={"host": name, "pid": "7"})
+    await work.enqueue()
+    await store.jobs.claim("web-1", 1, ["default"], 1)
     async with desk_on(still) as desk:
+        await clock.advance(20)
         await desk.get("api/replicas")
-        await clock.advance(6)
-        await desk.get("api/replicas")
-        for name in ("early", "late"):
-            await leave(store, name)
+        for name in ("web-1", "web-2", "web-3"):
+            await bury(store, name, [], delays=[0.0])  # as its supervisor does
         await clock.advance(2)
-        await desk.get("api/replicas")
-        texts = [event["text"] for event in (await desk.get("api/events"))["events"]]
-    assert texts == [
-        "replica late has expired: its heartbeats have stopped",
-        "replica early has left",
-        "replica late was removed",
+        assert (await desk.get("api/replicas"))["replicas"] == []
+        events = (await desk.get("api/events"))["events"]
+    killed = "is gone: it has left or was killed"
+    assert [event["text"] for event in events] == [
+        f"replica web-1 at web-1:7 {killed}, and ran 1 job when it was last seen",
+        f"replica web-2 at web-2:7 {killed}",
+        "replica web-3 at web-3:7 is gone: its jobs were recovered",
     ]
 
 

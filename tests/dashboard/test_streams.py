@@ -9,7 +9,7 @@ import pytest
 from tenure import Tenure
 from tenure.core.jobs.records import Note
 from tenure.dashboard import Dashboard, stream
-from tenure.testing import Faults, ManualClock
+from tenure.testing import Faults, FaultyStore, ManualClock
 from tests.dashboard.desk import Stream, desk_of
 from tests.rig.wait import wait_until_async
 
@@ -202,6 +202,25 @@ async def test_streams_end_with_the_dashboard(still: Tenure) -> None:
         await page.tick()
         await dashboard.close()
         assert not any("_poll" in repr(task) for task in asyncio.all_tasks())
+
+
+async def test_streams_end_with_the_app(faults: Faults, clock: ManualClock) -> None:
+    """Looks would open the store anew, for nobody: the service is about to stop."""
+    app = Tenure(FaultyStore("memory://", faults, clock=clock))
+    dashboard = Dashboard(app)
+    async with app, Stream(dashboard) as page:
+        await page.tick()
+        await app.close()
+        opened = faults.calls["open"]
+        ending = asyncio.create_task(page.ended())
+        await clock.advance(3)
+        await asyncio.wait_for(ending, 10)
+        assert faults.calls["open"] == opened
+    async with app, Stream(dashboard) as page:  # it may be opened again
+        await page.tick()
+        await app.pause_queue("mail")
+        await next_tick(page, clock)
+    await dashboard.close()
 
 
 async def test_versions_rise_over_restarts(still: Tenure, clock: ManualClock) -> None:

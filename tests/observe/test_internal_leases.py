@@ -1,4 +1,4 @@
-"""The leases that Tenure itself takes: `tenure locks ls` names the processes that hold them."""
+"""The leases that Tenure itself takes: lists name the processes that hold them, and say why."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from tenure.testing import Faults, ManualClock
 from tests.jobs.replicas import Make
 
 
-async def test_each_of_them_names_the_host_and_process_of_its_holder(
+async def test_each_of_them_names_its_process_and_its_purpose(
     make: Make, faults: Faults, clock: ManualClock
 ):
     app = await make(faulty=True, queue_expected="2m")
@@ -22,6 +22,11 @@ async def test_each_of_them_names_the_host_and_process_of_its_holder(
         faults.heal()
         await clock.advance(5)
         await looking
-    assert leases == dict.fromkeys(
-        ("tenure:health", "tenure:metrics", "tenure:queues"), about_this_process()
-    )
+    purposes = {
+        "tenure:health": "of Tenure: a health check writes",
+        "tenure:metrics": "of Tenure: one process counts queues for the metrics",
+        "tenure:queues": "of Tenure: one worker reports late queues",
+    }
+    assert leases == {
+        key: {**about_this_process(), "why": purpose} for key, purpose in purposes.items()
+    }

@@ -26,7 +26,7 @@ from tenure.core.health import (
 from tenure.core.leases import Granted, Lease
 from tenure.errors import TenureError
 from tenure.runtime.background import start_soon
-from tenure.runtime.process_info import about_this_process
+from tenure.runtime.process_info import about_own_lease
 from tenure.runtime.timers.stored_schedules import read_schedules
 from tenure.stores.contract import LeaseStore, Store
 from tenure.stores.lease_only import keeps_jobs
@@ -160,7 +160,7 @@ class _Look:
                 holder=holder,
                 limit=_PROBES_MAX,
                 ttl=_LEASE_TTL,
-                meta=about_this_process(),
+                meta=about_own_lease("a health check writes"),
             )
         except asyncio.CancelledError:
             await self._store.leases.release([lease])  # it may be granted all the same

@@ -70,6 +70,8 @@ def _queues(
     published = [serving for replica in _alive(replicas) if (serving := read_serving(replica.meta))]
     counted = {count.queue: count for count in counts}
     names = {name for serving in published for name in serving.queues} | counted.keys()
+    if any(serving.timer_slots for serving in published):
+        names.add(TIMERS_QUEUE)  # also between two runs: rows must not come and go
     nothing = {
         name: QueueCounts(queue=name, waiting=0, running=0) for name in names - counted.keys()
     }

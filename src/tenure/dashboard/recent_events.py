@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from msgspec import Struct
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.core.jobs.view import as_datetime
 from tenure.core.safe_text import safe
-from tenure.dashboard.documents import place_of, state_of
+from tenure.dashboard.documents import counted, place_of, state_of
 from tenure.observe.events import Event
 from tenure.observe.jobs import AttemptLost, JobsRecovered
 from tenure.observe.locks import HoldLost, LockTakenOver, RenewalFailing, RenewalRestored
@@ -84,7 +84,7 @@ class RecentEvents:
         self._wall = wall
         self._lines: deque[EventLine] = deque(maxlen=EVENTS_MAX)
         self._adding = threading.Lock()
-        self._replicas: dict[str, str] | None = None
+        self._replicas: dict[str, ReplicaRecord] | None = None
         self.last = 0
         """The number of the newest event."""
 
@@ -97,14 +97,15 @@ class RecentEvents:
 
     def compare(self, replicas: Sequence[ReplicaRecord]) -> None:
         """Keep which replicas have joined, expired or left since the last look."""
-        now = {replica.id: state_of(replica) for replica in replicas}
-        places = {replica.id: place_of(replica.meta) for replica in replicas}
+        now = {replica.id: replica for replica in replicas}
         before, self._replicas = self._replicas, now
         if before is None:  # the first look: nothing is new
             return
-        for id_, what, level in _changes(before, now):
-            where = f" at {safe(places[id_])}" if places.get(id_) else ""
-            self._append("replica", level, f"replica {safe(id_[:8])}{where} {what}", "replicas")
+        for replica, what, level in _changes(before, now):
+            place = place_of(replica.meta)
+            where = f" at {safe(place)}" if place else ""
+            text = f"replica {safe(replica.id[:8])}{where} {what}"
+            self._append("replica", level, text, "replicas")
 
     def after(self, number: int) -> list[EventLine]:
         """Return the events with a higher number, oldest first."""
@@ -125,22 +126,35 @@ class RecentEvents:
             self._lines.append(line)
 
 
-def _changes(before: dict[str, str], now: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+def _changes(
+    before: Mapping[str, ReplicaRecord], now: Mapping[str, ReplicaRecord]
+) -> Iterator[tuple[ReplicaRecord, str, str]]:
     """Yield replicas with what became of them, and how serious that is."""
-    for id_, state in now.items():
+    for id_, replica in now.items():
+        state = state_of(replica)
         if id_ not in before:
-            yield id_, "has joined", "note"
-        elif state != before[id_]:
+            yield replica, "has joined", "note"
+        elif state != state_of(before[id_]):
             words = {
                 "alive": "beats again",
                 "expired": "has expired: its heartbeats have stopped",
                 "dead": "was declared dead: its jobs are recovered",
             }
-            yield id_, words[state], "note" if state == "alive" else "warning"
-    for id_, state in before.items():
+            yield replica, words[state], "note" if state == "alive" else "warning"
+    for id_, replica in before.items():
         if id_ not in now:
-            is_gone = state == "alive"
-            yield id_, "has left" if is_gone else "was removed", "note"
+            yield replica, _farewell(replica), "note"
+
+
+def _farewell(replica: ReplicaRecord) -> str:
+    """Return what is known of a replica whose record is gone.
+
+    One that has left and one whose process was killed look alike: its supervisor removes it.
+    """
+    if state_of(replica) != "alive":
+        return "is gone: its jobs were recovered"
+    ran = f", and ran {counted(replica.held, 'job')} when it was last seen" if replica.held else ""
+    return f"is gone: it has left or was killed{ran}"
 
 
 def _link(event: Event) -> str | None:

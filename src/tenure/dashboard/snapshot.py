@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -27,9 +28,12 @@ from tenure.errors import ConfigError, StoreError, StoreUnavailable
 from tenure.http.server.app_per_loop import Lending
 from tenure.timers import EndedRuns, Timers, TimerViews
 
-__all__ = ["Looks", "Snapshot", "without_contents"]
+__all__ = ["KEEPS_CLOSED", "Looks", "Snapshot", "without_contents"]
 
 T = TypeVar("T")
+
+KEEPS_CLOSED: Final = ContextVar("KEEPS_CLOSED", default=False)
+"""Whether looks from here must not open an app that its service has closed."""
 
 _SHARED_FOR: Final = 1.0
 _SHARED_FOR_MOST: Final = 10.0
@@ -150,8 +154,16 @@ class Snapshot:
     def clock(self) -> Clock:
         return self.engine.store.clock
 
+    @property
+    def is_app_open(self) -> bool:
+        """Whether the service has opened the app on this event loop."""
+        return self.engine.services_here() is not None
+
     async def services(self) -> Services:
         """Return the open app. Raises StoreUnavailable if it cannot be opened."""
+        if KEEPS_CLOSED.get() and not self.is_app_open:
+            msg = "this service has closed its app"
+            raise StoreUnavailable(msg)
         try:
             services = await self._lending.services()
         except ConfigError as error:  # the store has to be migrated, for example: no viewer's fault

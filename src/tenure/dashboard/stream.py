@@ -17,6 +17,7 @@ import msgspec
 from tenure.core.jobs.replicas import ReplicaRecord
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.site import REFRESH, Site
+from tenure.dashboard.snapshot import KEEPS_CLOSED
 from tenure.errors import TenureError
 
 __all__ = ["TOPICS", "Ticker", "topics_in"]
@@ -53,6 +54,8 @@ class Ticker:
         self._trouble = ""
         self._listeners: list[frozenset[str]] = []
         self._poller: asyncio.Task[None] | None = None
+        self._is_over = False
+        """Whether the service has closed its app, and with it what the listeners look at."""
         self._turn = asyncio.Event()
 
     async def listen(self, topics: frozenset[str]) -> AsyncGenerator[bytes, None]:
@@ -77,7 +80,7 @@ class Ticker:
             yield b""
             yield _RETRY + self._event(topics)
             last = self._state(topics)
-            while (left := end - clock.boot()) > 0:
+            while (left := end - clock.boot()) > 0 and not self._is_over:
                 await clock.wait(self._turn, min(left, REFRESH * 2))
                 if (state := self._state(topics)) != last:
                     yield self._event(topics)
@@ -110,12 +113,23 @@ class Ticker:
 
     def _begin(self) -> None:
         if self._poller is None or self._poller.done():
+            self._is_over = False
             self._poller = asyncio.create_task(self._poll())
 
     async def _poll(self) -> None:
-        """Look every other second, until nobody listens any more."""
-        clock = self._site.snapshot.clock
+        """Look every other second, until nobody listens any more or the service has closed its app.
+
+        A look after that would open the store again, in a process that is about to end.
+        """
+        snapshot, was_open = self._site.snapshot, False
+        clock = snapshot.clock
         while self._listeners:
+            if was_open and not snapshot.is_app_open:
+                self._is_over = True
+                self._wake()
+                return
+            was_open = snapshot.is_app_open
+            KEEPS_CLOSED.set(was_open)  # it may be closed during the look
             topics = frozenset[str]().union(*self._listeners)
             await self._look(topics)
             await clock.sleep(REFRESH)

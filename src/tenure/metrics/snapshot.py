@@ -26,7 +26,7 @@ from tenure.core.jobs.records import QueueCounts
 from tenure.core.leases import Granted, Lease
 from tenure.errors import TenureError
 from tenure.metrics.labels import LABEL_MAX, OTHER
-from tenure.runtime.process_info import about_this_process
+from tenure.runtime.process_info import about_own_lease
 
 __all__ = ["LEASE", "StoreSnapshot", "bounded_queues", "largest_offset", "snapshot_of"]
 
@@ -96,7 +96,7 @@ class StoreSnapshot:
             holder=self._holder.token(),
             limit=1,
             ttl=_LEASE_SECONDS,
-            meta=about_this_process(),
+            meta=about_own_lease("one process counts queues for the metrics"),
         )
         self._lease = answer.lease if isinstance(answer, Granted) else None
         if self._lease is None:

@@ -10,12 +10,24 @@ from pathlib import Path
 
 from tenure.core.leases import Meta, storable
 
-__all__ = ["about_this_process", "memory_of", "own_memory", "process_name", "signal_name"]
+__all__ = [
+    "about_own_lease",
+    "about_this_process",
+    "memory_of",
+    "own_memory",
+    "process_name",
+    "signal_name",
+]
 
 
 def about_this_process() -> Meta:
     """Return the host name and process id, for operators who look for this process."""
     return {"host": storable(socket.gethostname(), 200), "pid": str(os.getpid())}
+
+
+def about_own_lease(purpose: str) -> Meta:
+    """Return the meta of a lease that Tenure itself takes: operators wonder what it is for."""
+    return {**about_this_process(), "why": f"of Tenure: {purpose}"}
 
 
 def process_name(pid: int | None = None) -> str:

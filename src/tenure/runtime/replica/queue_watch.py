@@ -20,7 +20,7 @@ from tenure.core.leases import Granted, Lease
 from tenure.errors import TenureError
 from tenure.observe.events import Events
 from tenure.observe.replica import QueueDelayed
-from tenure.runtime.process_info import about_this_process
+from tenure.runtime.process_info import about_own_lease
 from tenure.stores.contract import Store
 
 __all__ = ["LEASE", "QueueWatch"]
@@ -61,7 +61,11 @@ class QueueWatch:
         # Kept before the answer: it may be granted although the answer is lost.
         lease = self._lease = self._lease or Lease(key=LEASE, holder=self._clock.token())
         answer = await self._store.leases.acquire(
-            LEASE, holder=lease.holder, limit=1, ttl=self._ttl, meta=about_this_process()
+            LEASE,
+            holder=lease.holder,
+            limit=1,
+            ttl=self._ttl,
+            meta=about_own_lease("one worker reports late queues"),
         )
         if not isinstance(answer, Granted):
             self._lease = None
