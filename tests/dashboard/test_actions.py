@@ -144,7 +144,14 @@ async def test_a_lock_is_released_only_under_its_fence(
 
 ACTIONS = (
     *(f"jobs/ID/{verb}" for verb in ("cancel", "requeue", "delete", "contents")),
-    *("jobs/count", "jobs/bulk", "queues/mail/pause", "queues/mail/resume", "locks/release"),
+    *(
+        "jobs/count",
+        "jobs/bulk",
+        "jobs/chosen",
+        "queues/mail/pause",
+        "queues/mail/resume",
+        "locks/release",
+    ),
     *(f"timers/report/{verb}" for verb in ("pause", "resume", "trigger")),
     *("timers/pause", "timers/resume"),
 )

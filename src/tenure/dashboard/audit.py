@@ -17,6 +17,8 @@ __all__ = ["record"]
 log = logging.getLogger("tenure.dashboard")
 
 _SUBJECT_MAX: Final = 300
+_OUTCOME_MAX: Final = 8000
+"""Room for the ids of 200 chosen jobs."""
 
 
 def record(viewer: Viewer, action: str, subject: str, outcome: str) -> None:
@@ -26,7 +28,7 @@ def record(viewer: Viewer, action: str, subject: str, outcome: str) -> None:
         "viewer": viewer.name,
         "action": action,
         "subject": safe(subject)[:_SUBJECT_MAX],
-        "outcome": safe(outcome)[:_SUBJECT_MAX],
+        "outcome": safe(outcome)[:_OUTCOME_MAX],
     }
     log.info(
         "dashboard: %s %s by %s: %s",

@@ -23,28 +23,31 @@ from tenure.dashboard.site import Site
 from tenure.runtime.attempts.job_ends import report_cancelled
 from tenure.stores.contract import Store
 
-__all__ = ["BULK_ACTIONS"]
+__all__ = ["BULK_ACTIONS", "CALLS", "VERBS"]
 
 SELECTED_MAX: Final = 10_000
 _REASON: Final = "cancelled with others in the dashboard"
 
 
-class _Verb(Struct, frozen=True):
+class Verb(Struct, frozen=True):
+    """What can be done to many jobs."""
+
     states: tuple[JobState, ...]
     """The states that a filter without a state selects; a filter may name one of them."""
     outcomes: frozenset[str]
     """The answers of the store that count as done."""
     allowed: tuple[JobState, ...]
+    """The states of the jobs to which it can be done."""
 
 
 _DELETABLE: Final = tuple(state for state in STATES if may_delete(state))
 
-_VERBS: Final[dict[str, _Verb]] = {
-    "cancel": _Verb(
+VERBS: Final[dict[str, Verb]] = {
+    "cancel": Verb(
         ("waiting", "running"), frozenset({"cancelled", "requested"}), ("waiting", "running")
     ),
-    "requeue": _Verb(("failed",), frozenset({"requeued"}), ("succeeded", "failed", "cancelled")),
-    "delete": _Verb(_DELETABLE, frozenset({"deleted"}), _DELETABLE),
+    "requeue": Verb(("failed",), frozenset({"requeued"}), ("succeeded", "failed", "cancelled")),
+    "delete": Verb(_DELETABLE, frozenset({"deleted"}), _DELETABLE),
 }
 
 
@@ -75,8 +78,8 @@ async def _bulk(site: Site, request: Request) -> Done:
     try:
         for first in range(0, len(jobs), BATCH_MAX):
             batch = jobs[first : first + BATCH_MAX]
-            answers = await _CALLS[verb](site, store, batch)
-            done += sum(answer in _VERBS[verb].outcomes for answer in answers)
+            answers = await CALLS[verb](site, store, batch)
+            done += sum(answer in VERBS[verb].outcomes for answer in answers)
     except BaseException:  # also if the server stops: what is done is done
         audit.record(request.viewer, f"{verb} jobs", _words(criteria), f"{done:,} before an error")
         raise
@@ -100,9 +103,10 @@ async def _deleted(site: Site, store: Store, jobs: Sequence[JobRecord]) -> Seque
     return await store.jobs.delete([job.id for job in jobs])
 
 
-_CALLS: Final[
+CALLS: Final[
     dict[str, Callable[[Site, Store, Sequence[JobRecord]], Awaitable[Sequence[str | None]]]]
 ] = {"cancel": _cancelled, "requeue": _requeued, "delete": _deleted}
+"""Each does it to at most BATCH_MAX jobs, and returns the answers of the store."""
 
 
 def _criteria(site: Site, request: Request) -> Criteria:
@@ -116,12 +120,12 @@ def _criteria(site: Site, request: Request) -> Criteria:
 
 
 def _states(verb: str, criteria: Criteria) -> tuple[JobState, ...]:
-    if verb not in _VERBS:
-        raise Refusal(400, f"action must be one of {', '.join(_VERBS)}.")
+    if verb not in VERBS:
+        raise Refusal(400, f"action must be one of {', '.join(VERBS)}.")
     if criteria.state is None:
-        return _VERBS[verb].states
-    if criteria.state not in _VERBS[verb].allowed:
-        allowed = " or ".join(_VERBS[verb].allowed)
+        return VERBS[verb].states
+    if criteria.state not in VERBS[verb].allowed:
+        allowed = " or ".join(VERBS[verb].allowed)
         raise Refusal(400, f"{verb} is for jobs that are {allowed}, not {criteria.state}.")
     return (criteria.state,)
 

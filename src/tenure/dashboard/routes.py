@@ -14,6 +14,7 @@ from msgspec import Struct
 from tenure.dashboard.actions import ACTIONS, WHOLE_ACTIONS, Action
 from tenure.dashboard.answer import Refusal
 from tenure.dashboard.bulk import BULK_ACTIONS
+from tenure.dashboard.chosen import CHOSEN_ACTIONS
 from tenure.dashboard.events import events
 from tenure.dashboard.jobs import job, jobs
 from tenure.dashboard.locks import locks
@@ -46,7 +47,7 @@ _READ: Final[dict[str, Handle]] = {
     "replicas": replicas,
     "events": events,
 }
-_WHOLE: Final = WHOLE_ACTIONS | BULK_ACTIONS
+_WHOLE: Final = WHOLE_ACTIONS | BULK_ACTIONS | CHOSEN_ACTIONS
 
 
 def find_route(method: str, parts: Sequence[str]) -> Route:
