@@ -56,6 +56,50 @@ async def test_failed_jobs_are_requeued_together(
     assert [(await app.job(job.id)).state for job in jobs] == ["waiting"] * 3
 
 
+async def test_jobs_are_chosen_one_by_one(
+    app: Tenure, stack: AsyncExitStack, open_site: Any, open_window: Any
+) -> None:
+    shop = Shop(app)
+    await shop.open(stack)
+    jobs = await shop.trade()
+    window = await open_window(await open_site(app))
+    await window.goto("jobs")
+    bar = window.page.get_by_role("region", name="Chosen jobs")
+    await expect(bar).to_have_count(0)
+    for state in ("failed", "waiting"):
+        await window.page.get_by_label(re.compile(f"^Choose .* {jobs[state][-8:]}$")).check()
+    await expect(bar).to_contain_text("2 chosen")
+    await window.button("Requeue 1…").wait_for()
+    await window.button("Cancel 1…").wait_for()
+    await app.pause_queue("mail")  # the page is drawn anew, and they stay chosen
+    await expect(bar).to_contain_text("2 chosen")
+    await window.button("Delete 2…").click()
+    await expect(window.page.locator("dialog")).to_contain_text("Delete 2 chosen jobs?")
+    await window.confirm()
+    await expect(window.page.locator("#toasts")).to_contain_text("Deleted 2 jobs.")
+    await expect(bar).to_have_count(0)
+    left = {job.id for job in await app.jobs()}
+    assert left == {jobs[state] for state in ("succeeded", "running", "cancelled")}
+    await window.page.get_by_label("Choose all that are shown").check()
+    await expect(bar).to_contain_text("3 chosen")
+    await window.button("Clear").click()
+    await expect(bar).to_have_count(0)
+
+
+async def test_a_page_acts_after_its_browser_has_lost_its_cookies(
+    app: Tenure, open_site: Any, open_window: Any
+) -> None:
+    shop = Shop(app)
+    job = await shop.import_catalog.enqueue()
+    window = await open_window(await open_site(app))
+    window.allowed = ("403",)
+    await window.goto(f"jobs/{job.id}")
+    await window.page.context.clear_cookies()
+    await window.button("Cancel…").click()
+    await window.confirm()
+    assert (await app.job(job.id)).state == "cancelled"
+
+
 async def test_a_dialog_that_is_left_changes_nothing(
     app: Tenure, open_site: Any, open_window: Any
 ) -> None:
@@ -138,7 +182,7 @@ async def test_a_queue_is_paused_and_resumed(app: Tenure, open_site: Any, open_w
     window = await open_window(await open_site(app))
     await window.goto()
     await window.button("Pause queue catalog").click()
-    await window.page.get_by_label("For how long").select_option("Until somebody resumes it")
+    await window.page.get_by_label("For how long").select_option("Until it is resumed")
     await window.confirm()
     await window.button("Resume queue catalog").click()
     await window.button("Pause queue catalog").wait_for()

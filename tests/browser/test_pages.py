@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from playwright.async_api import expect
 
 from tenure import Tenure
 from tests.browser.shop import Shop
@@ -99,3 +100,4 @@ async def test_what_does_not_exist_is_told(app: Tenure, open_site: Any, open_win
     await window.sees("knows no timer")
     await window.goto("nowhere/at/all")
     await window.sees("This page does not exist.")
+    await expect(window.page.locator(".live")).to_have_count(0)

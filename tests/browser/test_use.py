@@ -1,12 +1,15 @@
 """Themes, small screens, the keyboard, and text that was written to break pages."""
 
+import re
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
 from tenure import Tenure
+from tenure.core.durations import duration
 from tenure.core.jobs.records import NewJob
 from tenure.dashboard import matches
 from tests.browser.shop import HOSTILE, LONG, Shop
@@ -144,6 +147,61 @@ async def test_a_search_goes_on_where_it_ended(
     await expect(window.page.locator("tbody tr")).to_have_count(1)
     await expect(hint).to_have_text("Searched all failed, waiting, running and cancelled jobs.")
     await expect(window.page.get_by_role("button", name="Search on")).to_have_count(0)
+
+
+async def test_names_of_long_modules_can_be_told_apart(
+    app: Tenure, open_site: Any, open_window: Any
+) -> None:
+    for name in ("send_mail", "render"):
+        task = app.task(name=f"{LONG[:150]}.{name}")(send)
+        await task.enqueue()
+    site = await open_site(app)
+    for size in (DESK, PHONE):
+        window = await open_window(site, size=size)
+        await window.goto("jobs")
+        for name in ("send_mail", "render"):
+            tail = window.page.locator(".tail", has_text=re.compile(f"^{name}$"))
+            row = window.page.locator("td.wide", has=tail)
+            room, end = await row.bounding_box(), await tail.bounding_box()
+            assert end["x"] + end["width"] <= room["x"] + room["width"]
+
+
+async def send() -> None: ...
+
+
+async def test_lengths_of_time_read_as_in_a_terminal(
+    app: Tenure, open_site: Any, open_window: Any
+) -> None:
+    window = await open_window(await open_site(app))
+    await window.goto()
+    lengths = [0, 0.0002, 0.026, 0.9994, 0.9996, 1.04, 9.94, 9.96, 12, 59.6, 61, 659, 3599, 3661]
+    lengths += [7322, 86_399, 90_000, 1_000_000, 40 * 86_400]
+    script = """async lengths => {
+        const { duration } = await import(new URL("assets/format.js", document.baseURI))
+        return lengths.map((length) => duration(length))
+    }"""
+    assert await window.page.evaluate(script, lengths) == [*map(duration, lengths)]
+
+
+async def test_sentences_have_the_time_of_the_reader_and_commands_to_copy(
+    app: Tenure, stack: AsyncExitStack, open_site: Any, open_window: Any
+) -> None:
+    shop = Shop(app)
+    await shop.open(stack)
+    failed = await shop.charge.enqueue(42)
+    await failed.wait(timeout=20)
+    window = await open_window(await open_site(app), timezone_id="Asia/Tokyo")
+    await window.goto(f"jobs/{failed.id}")
+    ended = (failed.finished + timedelta(hours=9)).strftime("%Y-%m-%d %H:%M:%S")
+    words = window.page.locator(".why-text")
+    await expect(words).to_contain_text(re.compile(f"failed for good at {ended} (GMT[+]9|JST), "))
+    await expect(words).not_to_contain_text("UTC")
+    utc = failed.finished.strftime("%Y-%m-%d %H:%M:%S UTC")
+    await expect(words.locator("time").first).to_have_attribute("title", utc)
+    command = window.page.locator(".why-next .command")
+    await expect(command).to_have_text(f"tenure jobs requeue {failed.id}")
+    await command.click()
+    await expect(window.page.locator("#toasts")).to_contain_text("Copied the command")
 
 
 async def test_hostile_and_long_names_stay_text(

@@ -27,7 +27,7 @@ async def test_pages_say_that_the_store_is_away(
         lose(faults)
         for page in PAGES:
             answer = await desk.get(f"api/{page}", 503)
-            assert answer["title"] == "The store does not answer"
+            assert answer["title"] == "The store cannot be read"
             assert answer["detail"]
         for action in (f"jobs/{job.id}/cancel", "queues/mail/pause"):
             await desk.post(f"api/{action}", 503, seconds=None, reason="")

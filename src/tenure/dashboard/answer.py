@@ -29,7 +29,7 @@ _TITLES: Final = {
     421: "Wrong host",
     429: "Too many streams",
     500: "An error of this dashboard",
-    503: "The store does not answer",
+    503: "The store cannot be read",
 }
 
 

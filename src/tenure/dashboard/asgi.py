@@ -223,6 +223,7 @@ def _check_kinds(app: object, auth: object) -> None:
 def _refused(error: TenureError) -> Refusal:
     """Return an error of Tenure as a refusal. Its text is made for people, without secrets."""
     text = " ".join(str(error).split())
+    text = f"{text[:1].upper()}{text[1:]}"
     if isinstance(error, StoreUnavailable):
         return Refusal(503, text, headers={"retry-after": "2"})
     if isinstance(error, StoreError):

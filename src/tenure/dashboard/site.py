@@ -148,14 +148,15 @@ async def session(site: Site, request: Request) -> dict[str, Any]:
     with suppress(TenureError, TimeoutError):  # a page must open while the store hangs
         async with asyncio.timeout(_PATIENCE):
             await site.snapshot.services()
-    grade = None if site.snapshot.grade is None else site.snapshot.grade.name
+    grade = site.snapshot.grade
     return {
         "app": site.title,
         "version": __version__,
         "store": {
             "url": store.url,
             "kind": store.url.partition(":")[0].partition("+")[0],
-            "grade": grade,
+            "grade": None if grade is None else grade.name,
+            "grade_text": None if grade is None else grade.value,
             "namespace": store.namespace,
         },
         "viewer": viewer.name or None,

@@ -37,6 +37,19 @@ export async function get(path, query = {}, signal = undefined) {
 
 /** Run an action. */
 export async function post(path, body = {}) {
+  const { viewer } = session;
+  try {
+    return await send(path, body);
+  } catch (error) {
+    if (!error.isStale) throw error;
+    // Another page of this browser may have got the key. The viewer must still be the same.
+    await openSession();
+    if (session.viewer !== viewer) throw error;
+    return send(path, body);
+  }
+}
+
+function send(path, body) {
   return request(`api/${path}`, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Tenure-Token": session.token },
@@ -67,7 +80,9 @@ async function request(address, options) {
   const body = await response.json().catch(() => null);
   if (!response.ok) {
     const title = body?.title || `The server answered ${response.status}`;
-    throw new ApiError(response.status, title, body?.detail || advice(response.status));
+    const refusal = new ApiError(response.status, title, body?.detail || advice(response.status));
+    refusal.isStale = Boolean(body?.is_stale_token);
+    throw refusal;
   }
   setNow(body?.now);
   return body;

@@ -196,12 +196,14 @@ function drawFrame() {
 }
 
 function liveness() {
-  if (document.body.classList.contains("is-stale"))
+  const { classList } = document.body;
+  if (!page.view.topic) return null;
+  if (classList.contains("is-stale") || classList.contains("is-away"))
     return h(
       "span.live",
       { title: "No fresh data; the page tries again" },
       shape("warning"),
-      "Old data",
+      classList.contains("is-stale") ? "Old data" : "No data",
     );
   const title = isLive
     ? "The page follows changes as they happen"
@@ -253,7 +255,7 @@ function side(route) {
       store.grade &&
         h(
           "p",
-          { title: "What the store survives; see docs/guarantees.md" },
+          { title: `What the store survives. ${store.grade}: ${store.grade_text}` },
           `grade ${store.grade}`,
         ),
       h(
@@ -275,7 +277,7 @@ function crumbs(route, title) {
     h(
       "ol",
       {},
-      session.app && h("li", {}, h("a", { href: "./" }, session.app)),
+      session.app && h("li", {}, h("a", { href: "./", title: session.app }, session.app)),
       route.item !== null &&
         route.view !== "missing" &&
         h("li", {}, h("a", { href: link(route.view) }, label)),

@@ -237,7 +237,7 @@ export function timeline(job) {
         attempt.outcome,
       ),
       h("span.lane-times", {}, `waited ${duration(attempt.wait)} · ran ${duration(ran(attempt))}`),
-      h("span.lane-where", { title: attempt.replica }, attempt.where || attempt.replica),
+      h("span.lane-where", { title: attempt.replica }, attempt.where || attempt.replica.slice(0, 8)),
     );
   });
   return h(

@@ -10,7 +10,7 @@ const SPANS = [
   ["1 hour", 3600],
   ["4 hours", 14400],
   ["1 day", 86400],
-  ["Until somebody resumes it", null],
+  ["Until it is resumed", null],
 ];
 
 /**

@@ -122,6 +122,20 @@ export function shortId(id) {
   return id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
 }
 
+const UTC_TIME = /(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC/;
+
+/** A sentence of the server in parts: texts, and its instants as {instant, utc}. */
+export function sentence(text) {
+  const parts = [];
+  let rest = text;
+  for (let found = rest.match(UTC_TIME); found; found = rest.match(UTC_TIME)) {
+    const [utc, date, time] = found;
+    parts.push(rest.slice(0, found.index), { instant: `${date}T${time}Z`, utc });
+    rest = rest.slice(found.index + utc.length);
+  }
+  return [...parts, rest];
+}
+
 /** The first line of an error. */
 export function firstLine(text) {
   return (text ?? "").split("\n", 1)[0];

@@ -34,6 +34,7 @@ export function announce(text, { isShown = false, level = "note", link = null } 
 export function banner(error, age = null) {
   const element = document.getElementById("banner");
   document.body.classList.toggle("is-stale", Boolean(error && age));
+  document.body.classList.toggle("is-away", Boolean(error && !age));
   if (!error) {
     element.hidden = true;
     element.replaceChildren();

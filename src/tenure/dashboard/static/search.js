@@ -68,6 +68,12 @@ async function load() {
   if (input.value) show();
 }
 
+/** The names of a kind ("task", "queue", "lock"), as far as pages show them. */
+export async function known(kind) {
+  await load();
+  return names.filter(([each]) => each === kind).map(([, name]) => name);
+}
+
 function isId(text) {
   return /^[0-9a-f]{4,8}(-?[0-9a-f]*)*$/i.test(text) && /\d/.test(text);
 }

@@ -1,7 +1,7 @@
 // The parts that all pages are made of.
 
 import { h } from "./dom.js";
-import { duration, exact, now, relative, shortId } from "./format.js";
+import { duration, exact, now, relative, sentence, shortId } from "./format.js";
 import { icon, shape } from "./icons.js";
 import { announce } from "./notices.js";
 import { link } from "./router.js";
@@ -133,7 +133,7 @@ export function id(text, { full = false } = {}) {
   );
 }
 
-async function copy(text) {
+async function copy(text, what = shortId(text)) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -144,7 +144,23 @@ async function copy(text) {
     document.execCommand("copy");
     area.remove();
   }
-  announce(`Copied ${shortId(text)}`, { isShown: true });
+  announce(`Copied ${what}`, { isShown: true });
+}
+
+const TAIL = 14;
+const LAST_WORD = /[.:/][^.:/]{1,20}$/; // of a module path, or of a key such as "invoice:42"
+
+/** A name that may be long: what is too much of it is left out in the middle, before its end. */
+export function long(name) {
+  if (name.length <= 2 * TAIL) return name;
+  const separator = name.match(LAST_WORD);
+  const at = separator ? separator.index + 1 : name.length - TAIL;
+  return h(
+    "span.long",
+    {},
+    h("span.clip", {}, name.slice(0, at)),
+    h("span.tail", {}, name.slice(at)),
+  );
 }
 
 /** A text that may be long; the whole of it is shown when pointed at. */
@@ -213,7 +229,7 @@ export function table(label, columns, rows, { cards = true } = {}) {
             row.cells.map((cell, index) =>
               h(
                 "td",
-                { class: columns[index][1] ?? null, "data-label": columns[index][0] },
+                { class: columns[index][1] ?? null, "data-label": headingText(columns[index][0]) },
                 h("div.cell", {}, cell),
               ),
             ),
@@ -222,6 +238,10 @@ export function table(label, columns, rows, { cards = true } = {}) {
       ),
     ),
   );
+}
+
+function headingText(title) {
+  return typeof title === "string" ? title : "";
 }
 
 /** A number with its meaning, as a link to where it is explained. */
@@ -248,7 +268,7 @@ export function facts(pairs) {
 }
 
 export function jobLink(job) {
-  return h("a.name", { href: link("jobs", {}, job.id), title: job.task }, job.task);
+  return h("a.name", { href: link("jobs", {}, job.id), title: job.task }, long(job.task));
 }
 
 /** Why something waits or does not run, and what to do. */
@@ -258,6 +278,39 @@ export function why(reason, level = "note") {
     "div.why",
     { class: `is-${level}` },
     shape(level),
-    h("div", {}, h("p.why-text", {}, reason.text), reason.next && h("p.why-next", {}, reason.next)),
+    h(
+      "div",
+      {},
+      h("p.why-text", {}, inWords(reason.text)),
+      reason.next && h("p.why-next", {}, nextStep(reason.next)),
+    ),
   );
+}
+
+/** A sentence of the server, with its instants in the zone of the reader. */
+function inWords(text) {
+  return sentence(text).map((part) =>
+    typeof part === "string"
+      ? part
+      : h("time", { datetime: part.instant, title: part.utc }, exact(part.instant, null, false)),
+  );
+}
+
+/** What to do; a command in it is copied with a click. */
+export function nextStep(text) {
+  const [, words, command] = text.match(/^(.*?)(tenure [a-z]+ .*)$/) ?? [null, text, ""];
+  return [
+    words,
+    command &&
+      h(
+        "button.command",
+        {
+          type: "button",
+          title: "Click to copy",
+          "aria-label": `copy ${command}`,
+          onclick: () => copy(command, "the command"),
+        },
+        command,
+      ),
+  ];
 }

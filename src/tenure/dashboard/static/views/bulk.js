@@ -7,7 +7,8 @@ import { count, list, plural } from "../format.js";
 import { announce } from "../notices.js";
 import { button } from "../widgets.js";
 
-const ACTIONS = {
+/** What can be done with many jobs, and in which states. */
+export const ACTIONS = {
   requeue: {
     states: ["failed", "cancelled", "succeeded"],
     label: "Requeue",
@@ -34,7 +35,7 @@ const ACTIONS = {
 /** The buttons for what can be done with all jobs of a filter. */
 export function bulkActions(filter, page) {
   if (!session.may.act) return null;
-  if (!filter.state) return h("span.muted", {}, "Choose a state to act on all of its jobs");
+  if (!filter.state) return h("span.muted", {}, "Choose jobs, or a state to act on all of them");
   return Object.entries(ACTIONS)
     .filter(([, { states: allowed }]) => allowed.includes(filter.state))
     .map(([name, { label, kind }]) =>

@@ -20,7 +20,12 @@ export function reveal(data, page) {
       },
       { small: true },
     );
-  if (!data.may.includes("contents")) return h("span.muted", {}, "masked");
+  if (!data.may.includes("contents"))
+    return h(
+      "span.muted",
+      { title: "Viewers with may_reveal see the contents, unless a rule of the task forbids it." },
+      "masked",
+    );
   return button(
     "Reveal",
     async () => {

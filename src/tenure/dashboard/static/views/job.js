@@ -222,7 +222,16 @@ function about(data) {
     ["Priority", data.priority === 5 ? null : String(data.priority)],
     ["Task", h("a", { href: link("jobs", { task: data.task }) }, data.task)],
     ["Timer", data.timer && h("a", { href: link("timers", {}, data.timer) }, data.timer)],
-    ["Owner", data.owner && h("a", { href: link("jobs", { owner: data.owner }) }, data.owner)],
+    // The store knows a digest of the owner only, which says nothing to a person.
+    [
+      "Owner",
+      data.owner &&
+        h(
+          "a",
+          { href: link("jobs", { owner: data.owner }), title: data.owner },
+          "Show all jobs of this owner",
+        ),
+    ],
     [
       "Tags",
       data.tags.length

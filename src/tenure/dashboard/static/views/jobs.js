@@ -7,6 +7,7 @@ import { h } from "../dom.js";
 import { between, count, duration, list, plural, summary } from "../format.js";
 import { announce } from "../notices.js";
 import { go, link } from "../router.js";
+import { known } from "../search.js";
 import {
   badge,
   button,
@@ -21,6 +22,7 @@ import {
   time,
 } from "../widgets.js";
 import { bulkActions } from "./bulk.js";
+import { box, boxOfAll, choice, mayChoose } from "./chosen.js";
 
 const STATES = ["waiting", "running", "succeeded", "failed", "cancelled"];
 const FIELDS = [
@@ -31,6 +33,7 @@ const FIELDS = [
   ["id", "Id or its end"],
   ["error", "Error text"],
 ];
+const SUGGESTED = ["queue", "task"];
 const FILTERS = ["state", ...FIELDS.map(([name]) => name), "timers"];
 const SIZE = 50;
 const ROWS_MAX = 500;
@@ -70,12 +73,13 @@ export const jobs = {
             ),
         ),
         memory.rows.length
-          ? rows(memory, filter)
+          ? rows(memory, filter, page)
           : memory.cursor
             ? empty("None among the newest jobs so far.", "Older ones may match.")
             : nothing(filter),
       ),
       memory.cursor && more(memory, filter, page),
+      mayChoose() && choice(memory.rows, page),
     ];
   },
 };
@@ -169,10 +173,13 @@ function fields(filter, { memory, redraw }) {
           value: filter[name] ?? "",
           autocomplete: "off",
           spellcheck: "false",
+          list: SUGGESTED.includes(name) ? `known-${name}` : null,
+          onfocus: SUGGESTED.includes(name) ? () => void suggest(name) : null,
           onsearch: (event) => event.currentTarget.form.requestSubmit(),
         }),
       ),
     ),
+    SUGGESTED.map((name) => h("datalist", { id: `known-${name}`, "data-keep": true })),
     h(
       "label.check",
       {},
@@ -194,14 +201,24 @@ function fields(filter, { memory, redraw }) {
   );
 }
 
-function rows({ rows: shown }, filter) {
+// Names have to be complete, and nobody types a module path by heart.
+async function suggest(name) {
+  const names = await known(name);
+  document
+    .getElementById(`known-${name}`)
+    ?.replaceChildren(...names.map((value) => h("option", { value })));
+}
+
+function rows({ rows: shown }, filter, page) {
+  const isChoosing = mayChoose();
   const columns = [
+    ...(isChoosing ? [[boxOfAll(shown, page), "choice-cell"]] : []),
     ["State", "job-state"],
     ["Task", "wide lead"],
     ["Attempt", "number"],
     ["When"],
     ["Took", "number"],
-    ["Remarks", "wide"],
+    ["Remarks", "wide wider"],
   ];
   return table(
     "Jobs",
@@ -210,6 +227,7 @@ function rows({ rows: shown }, filter) {
       key: job.id,
       class: isGone ? "gone" : null,
       cells: [
+        ...(isChoosing ? [box(job, page)] : []),
         [jobState(job), isGone && h("span.muted", {}, filter.state ? "left this list" : "removed")],
         h(
           "div.two",
@@ -224,7 +242,6 @@ function rows({ rows: shown }, filter) {
               { title: job.queue },
               job.queue,
               job.priority !== 5 && ` · priority ${job.priority}`,
-              job.owner && ` · ${job.owner}`,
             ),
           ),
         ),
@@ -295,7 +312,7 @@ function nothing(filter) {
   );
   return empty(
     `No job matches ${list(words)}.`,
-    "A finished job is removed after its retention. ",
+    "Names of tasks, queues and tags have to be complete. A finished job is removed after its retention. ",
     h("a", { href: link("jobs") }, "Show all jobs"),
   );
 }

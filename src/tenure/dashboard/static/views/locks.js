@@ -4,9 +4,20 @@ import { get, post, session } from "../api.js";
 import { meter, slots } from "../charts.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
-import { duration, now, plural } from "../format.js";
+import { duration, list, now, plural } from "../format.js";
 import { go, link } from "../router.js";
-import { button, clip, code, countdown, empty, heading, id, since, table } from "../widgets.js";
+import {
+  button,
+  clip,
+  code,
+  countdown,
+  empty,
+  heading,
+  id,
+  long,
+  since,
+  table,
+} from "../widgets.js";
 
 const WAITERS_SHOWN = 5;
 const HOLDERS_SHOWN = 10;
@@ -89,17 +100,17 @@ function card(lock, at, page) {
   const { memory } = page;
   const isWide = memory[lock.name];
   const holders = isWide ? lock.holders : lock.holders.slice(0, HOLDERS_SHOWN);
-  const hidden =
-    lock.holders.length -
-    holders.length +
-    Math.max(0, isWide ? 0 : lock.waiters.length - WAITERS_SHOWN);
+  const hidden = [
+    [lock.holders.length - holders.length, "holder"],
+    [isWide ? 0 : Math.max(0, lock.waiters.length - WAITERS_SHOWN), "caller"],
+  ].filter(([number]) => number > 0);
   return h(
     "article.lock",
     { "data-key": lock.name },
     h(
       "div.lock-head",
       {},
-      h("h2.clip", { title: lock.name }, lock.name),
+      h("h2.clip", { title: lock.name }, long(lock.name)),
       h(
         "span.muted",
         {},
@@ -140,12 +151,14 @@ function card(lock, at, page) {
         })),
       ),
     lock.waiters.length > 0 && line(lock.waiters, at, isWide),
-    (hidden > 0 || isWide) &&
+    (hidden.length > 0 || isWide) &&
       h(
         "div.more",
         {},
         button(
-          isWide ? "Show fewer" : `Show ${plural(hidden, "more caller")}`,
+          isWide
+            ? "Show fewer"
+            : `Show ${list(hidden.map(([number, noun]) => plural(number, `more ${noun}`)))}`,
           () => {
             memory[lock.name] = !isWide;
             page.redraw();

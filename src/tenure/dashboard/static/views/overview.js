@@ -6,7 +6,18 @@ import { h } from "../dom.js";
 import { count, duration, plural, summary } from "../format.js";
 import { shape } from "../icons.js";
 import { isOwn, link } from "../router.js";
-import { clip, code, empty, figure, heading, section, table, time } from "../widgets.js";
+import {
+  clip,
+  code,
+  empty,
+  figure,
+  heading,
+  long,
+  nextStep,
+  section,
+  table,
+  time,
+} from "../widgets.js";
 import { queues } from "./queues.js";
 
 export const overview = {
@@ -95,7 +106,7 @@ function attention({ attention: items, queues, replicas }) {
           "div",
           {},
           h("p.attention-text", {}, h("span.visually-hidden", {}, `${item.level}: `), item.text),
-          item.next && h("p.attention-next", {}, item.next),
+          item.next && h("p.attention-next", {}, nextStep(item.next)),
         ),
         item.link &&
           isOwn(item.link) &&
@@ -105,7 +116,9 @@ function attention({ attention: items, queues, replicas }) {
   );
 }
 
-function figures({ queues, rates: hour, replicas }) {
+function figures({ queues, rates: hour, failures: failed, replicas }) {
+  // Workers leave their counts about every 15 s; what has failed is known at once.
+  const failures = hour && Math.max(sum(hour.failed), sum(failed.map((task) => task.count)));
   const isCapped = queues.some((queue) => queue.is_capped);
   const busy = `${count(replicas.busy)} of ${plural(replicas.slots, "slot")}`;
   return h(
@@ -123,9 +136,9 @@ function figures({ queues, rates: hour, replicas }) {
         href: link("jobs", { state: "succeeded" }),
       }),
     hour &&
-      figure("failed, last hour", count(sum(hour.failed)), {
+      figure("failed, last hour", count(failures), {
         href: link("jobs", { state: "failed" }),
-        kind: sum(hour.failed) ? "bad" : null,
+        kind: failures ? "bad" : null,
       }),
     figure(replicas.alive === 1 ? "replica alive" : "replicas alive", count(replicas.alive), {
       href: link("replicas"),
@@ -159,7 +172,7 @@ function failures(all) {
           h(
             "a.name.clip",
             { href: link("jobs", { state: "failed", task: failure.task }), title: failure.task },
-            failure.task,
+            long(failure.task),
           ),
           h("span.bad-text.nowrap", {}, `${count(failure.count)} failed`),
           h("span.muted.push", {}, time(failure.at)),
@@ -197,7 +210,7 @@ function ticks(all) {
         h(
           "div.list-head",
           {},
-          h("a.name.clip", { href: link("timers", {}, tick.timer), title: tick.timer }, tick.timer),
+          h("a.name.clip", { href: link("timers", {}, tick.timer), title: tick.timer }, long(tick.timer)),
           h("span.push", {}, time(tick.at)),
         ),
         h("p.muted.clip", { title: tick.rule }, tick.rule),
@@ -218,12 +231,12 @@ function tasks(all) {
       ["Failed", "number"],
       ["Mean", "number"],
       ["Longest", "number"],
-      ["", "chart-cell hide-phone"],
+      ["Longest, compared", "chart-cell hide-phone"],
     ],
     all.map((task) => ({
       key: `${task.task} ${task.queue}`,
       cells: [
-        h("a.name.clip", { href: link("jobs", { task: task.task }), title: task.task }, task.task),
+        h("a.name.clip", { href: link("jobs", { task: task.task }), title: task.task }, long(task.task)),
         clip(task.queue),
         count(task.succeeded),
         count(task.retried),

@@ -7,10 +7,11 @@ import { h } from "../dom.js";
 import { count, duration, plural } from "../format.js";
 import { shape } from "../icons.js";
 import { link } from "../router.js";
-import { badge, button, empty, table } from "../widgets.js";
+import { badge, button, empty, long, table } from "../widgets.js";
 
 const LATE_SCALE = 60; // a queue's bar is full at the oldest age of all queues, or at a minute
 const QUEUES_SHOWN = 30;
+const TIMERS = "@timers"; // the runs of timers, which workers start by themselves
 
 /** The table of queues. */
 export function queues(all, page) {
@@ -21,15 +22,23 @@ export function queues(all, page) {
     );
   const scale = Math.max(LATE_SCALE, ...all.map((queue) => queue.oldest ?? 0));
   const sorted = [...all].sort(
-    (a, b) => (b.oldest ?? -1) - (a.oldest ?? -1) || a.name.localeCompare(b.name),
+    (a, b) =>
+      (b.oldest ?? -1) - (a.oldest ?? -1) ||
+      (a.name === TIMERS) - (b.name === TIMERS) ||
+      a.name.localeCompare(b.name),
   );
   const rows = sorted.slice(0, page.memory.isWide ? undefined : QUEUES_SHOWN).map((queue) => ({
     key: queue.name,
     cells: [
       h(
-        "a.name.clip",
-        { href: link("jobs", { queue: queue.name }), title: queue.name },
-        queue.name,
+        "div.two",
+        {},
+        h(
+          "a.name.clip",
+          { href: link("jobs", { queue: queue.name }), title: queue.name },
+          long(queue.name),
+        ),
+        queue.name === TIMERS && h("span.muted", {}, "runs of timers"),
       ),
       h(
         "div.age",
@@ -99,6 +108,18 @@ function queueState(queue) {
   );
 }
 
+function consequences({ waiting, running, is_capped: isCapped }) {
+  return [
+    waiting
+      ? `Workers take no more of its ${plural(waiting, "waiting job", isCapped)}.`
+      : "Workers start none of its jobs.",
+    running && `The ${plural(running, "running job")} continue${running === 1 ? "s" : ""}.`,
+    "New jobs are accepted and wait.",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
 function queueAction(queue, page) {
   if (!session.may.act) return null;
   const address = path("queues", queue.name);
@@ -116,7 +137,7 @@ function queueAction(queue, page) {
             address: `${address}/pause`,
             said: `Queue ${queue.name} is paused.`,
             done: page.refresh,
-            text: `Workers take no more of its ${plural(queue.waiting, "waiting job", queue.is_capped)}. The ${plural(queue.running, "running job")} continue${queue.running === 1 ? "s" : ""}. New jobs are accepted and wait.`,
+            text: consequences(queue),
           }),
         { small: true, "aria-label": `Pause queue ${queue.name}` },
       );

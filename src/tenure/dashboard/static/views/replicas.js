@@ -35,7 +35,7 @@ function answer(all) {
   const dead = all.length - alive.length;
   return [
     `${count(alive.length)} alive`,
-    dead && `${count(dead)} without a beat`,
+    dead && `${count(dead)} without a beat, whose jobs the others recover`,
     versions.size > 1 ? `${versions.size} versions: a deploy is in progress or incomplete` : null,
   ]
     .filter(Boolean)

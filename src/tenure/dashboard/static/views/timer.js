@@ -124,6 +124,10 @@ function next({ next: instants, tz, pause, paused, is_declared: isDeclared }) {
   ];
 }
 
+function error(tag, text, href = null) {
+  return h(`${tag}.error-line.clip`, { title: text, href }, summary(text));
+}
+
 function history({ history: all, tz }, page) {
   const ticks = page.memory.isWide ? all : all.slice(0, HISTORY_SHOWN);
   return [
@@ -132,9 +136,9 @@ function history({ history: all, tz }, page) {
       [
         [`Tick, ${tz || "UTC"}`],
         ["Outcome"],
-        ["Started late by", "number"],
+        ["Started late by", "number hide-phone"],
         ["Took", "number"],
-        ["Remarks", "wide"],
+        ["Remarks", "wide wider"],
       ],
       ticks.map((tick) => ({
         key: `${tick.nominal} ${tick.job ?? ""} ${tick.outcome === "running" ? "" : tick.reason}`,
@@ -155,12 +159,14 @@ function history({ history: all, tz }, page) {
             "div.two",
             {},
             tick.reason && !tick.error && h("span", {}, REASONS[tick.reason] ?? tick.reason),
-            tick.error && h("span.error-line.clip", { title: tick.error }, summary(tick.error)),
+            tick.error && !tick.job && error("span", tick.error),
+            tick.error && tick.job && error("a", tick.error, link("jobs", {}, tick.job)),
             tick.job &&
+              (!tick.error || tick.attempts > 1) &&
               h(
                 "span",
                 {},
-                h("a", { href: link("jobs", {}, tick.job) }, "Show the job"),
+                !tick.error && h("a", { href: link("jobs", {}, tick.job) }, "Show the job"),
                 tick.attempts > 1 && h("span.muted", {}, ` ${tick.attempts} attempts`),
               ),
           ),

@@ -7,7 +7,7 @@ import { h } from "../dom.js";
 import { plural } from "../format.js";
 import { shape } from "../icons.js";
 import { link } from "../router.js";
-import { badge, button, code, countdown, empty, heading, table, time } from "../widgets.js";
+import { badge, button, code, countdown, empty, heading, long, table, time } from "../widgets.js";
 
 const STRIP_TICKS = 20;
 
@@ -123,7 +123,11 @@ function rows({ timers: all, paused }, page) {
         h(
           "div.two",
           {},
-          h("a.name.clip", { href: link("timers", {}, timer.name), title: timer.name }, timer.name),
+          h(
+            "a.name.clip",
+            { href: link("timers", {}, timer.name), title: timer.name },
+            long(timer.name),
+          ),
           h("span.muted.clip", { title: ruleText(timer) }, ruleText(timer)),
         ),
         timer.next.length && !timer.pause && !paused
