@@ -1,4 +1,4 @@
-"""What needs attention, in words: each trouble is named once, with a step that helps."""
+"""Failures in what needs attention: each is named once, with a step that helps."""
 
 from tenure import Tenure
 from tenure.testing import ManualClock

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from email.message import Message
 from http.client import HTTPConnection
@@ -56,13 +56,13 @@ def start(fleet: Fleet, tmp_path: Path) -> Start:
     return run
 
 
-def ask(method: str, url: str) -> tuple[int, Message, bytes]:
+def ask(method: str, url: str, headers: Mapping[str, str] = ANN) -> tuple[int, Message, bytes]:
     """Make a request; return status, headers and body. Raises OSError if no server answers."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     connection = HTTPConnection(parts.hostname, parts.port, timeout=20)
     with closing(connection):
-        connection.request(method, f"{parts.path}?{parts.query}", headers=ANN)
+        connection.request(method, f"{parts.path}?{parts.query}", headers=dict(headers))
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
 
@@ -108,6 +108,10 @@ def test_the_service_of_the_page_outlives_its_parts(start: Start):
     closings = [ask("POST", f"{url}/months/5/close") for url in urls]
     assert [status for status, _, _ in closings] == [200, 200]
     assert closings[0][2] == closings[1][2]
+
+    # The pages are served, and ask who looks.
+    assert [ask("GET", f"{url}/ops/jobs")[0] for url in urls] == [200, 200]
+    assert ask("GET", f"{urls[0]}/ops/api/session", {})[0] == 401
 
     # Without workers jobs wait; the replica that took it dies.
     job = submit(urls[0])
