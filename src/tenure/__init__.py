@@ -11,6 +11,7 @@ from tenure.app import Tenure
 from tenure.core.jobs.retention import Retention
 from tenure.core.jobs.retry_policy import Backoff
 from tenure.core.leases import Grade, Lease, Traits
+from tenure.core.release import VERSION
 from tenure.errors import (
     AcquireTimeout,
     ArgumentsError,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from tenure.runtime.attempts.reports import Reject, Retry
     from tenure.timers import Tick, TickRecord, TimerHandle, TimerInfo, TimerPause
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AcquireTimeout",

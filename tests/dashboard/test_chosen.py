@@ -7,7 +7,7 @@ import pytest
 from tenure import Job, Tenure
 from tests.dashboard.desk import desk_on
 
-NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
+UNKNOWN_JOB = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 async def jobs_of(app: Tenure, fails: bool, number: int = 3) -> list[Job[Any]]:
@@ -36,7 +36,7 @@ async def test_only_the_chosen_jobs_are_touched(
     failed = await jobs_of(app, fails=True)
     [well] = await jobs_of(app, fails=False, number=1)
     async with desk_on(app) as desk:
-        ids = [failed[0].id, failed[2].id, NOBODY, failed[0].id]
+        ids = [failed[0].id, failed[2].id, UNKNOWN_JOB, failed[0].id]
         answer = await desk.post("api/jobs/chosen", action="requeue", ids=ids)
         assert answer == {"done": 2, "skipped": 1}
         assert await states(failed) == ["waiting", "failed", "waiting"]
@@ -81,14 +81,14 @@ async def test_running_jobs_are_not_deleted(still: Tenure) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"action": "burn", "ids": [NOBODY]},
-        {"ids": [NOBODY]},
+        {"action": "burn", "ids": [UNKNOWN_JOB]},
+        {"ids": [UNKNOWN_JOB]},
         {"action": "cancel"},
         {"action": "cancel", "ids": []},
-        {"action": "cancel", "ids": [NOBODY] * 201},
+        {"action": "cancel", "ids": [UNKNOWN_JOB] * 201},
         {"action": "cancel", "ids": ["x"]},
         {"action": "cancel", "ids": [7]},
-        {"action": "cancel", "ids": NOBODY},
+        {"action": "cancel", "ids": UNKNOWN_JOB},
     ],
 )
 async def test_other_choices_are_refused(still: Tenure, body: dict[str, Any]) -> None:

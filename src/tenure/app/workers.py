@@ -17,6 +17,7 @@ from tenure.app.registry import Registry
 from tenure.core import durations
 from tenure.core.jobs.queue_shares import check_queues
 from tenure.core.leases import Meta
+from tenure.core.release import VERSION
 from tenure.core.worker_info import write_serving
 from tenure.errors import ConfigError
 from tenure.jobs.worker import EmbeddedWorker, StoreToCome, run_until_stopped
@@ -169,13 +170,11 @@ class _Recipe(Struct, frozen=True, kw_only=True):
 
 def _about_this_worker() -> Meta:
     """Return what its record says about this process, for operators."""
-    from tenure import __version__  # noqa: PLC0415 - the package imports this module
-
     memory = own_memory()
     # Later its counts of attempts bring the memory.
     return {
         **about_this_process(),
-        "version": __version__,
+        "version": VERSION,
         **({"memory": str(memory)} if memory else {}),
     }
 

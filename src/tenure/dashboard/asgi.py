@@ -186,8 +186,8 @@ class Dashboard:
         if not is_navigation(scope):
             return problem(refusal)
         if refusal.status == 401 and self._sign_in is not None:
-            wanted = quote(address_of(scope), safe="")
-            location = self._sign_in.replace("{next}", wanted)
+            page = quote(address_of(scope), safe="")
+            location = self._sign_in.replace("{next}", page)
             return Answer(status=303, kind="text/plain", headers={"location": location})
         return problem_page(refusal)
 
