@@ -56,7 +56,7 @@ def test_a_delay_does_not_hide_that_no_worker_will_take_the_job():
     delayed = job(due=NOW + 60 * SECOND)
     why = why_job(delayed, around(worker(queues=["mail"])))
     assert why.code == "due"
-    assert "is due in 1m, and the only live worker does not serve its queue" in why.text
+    assert "is due in 1 min, and the only live worker does not serve its queue" in why.text
     assert why.next.startswith("Start a worker that serves it")
     # Slots that are taken now may be free by then.
     assert why_job(delayed, around(worker(slots=1, held=1))).text == "It is due in 1m."
@@ -158,5 +158,5 @@ def test_runs_that_are_not_known_are_counted():
     """The store may have more of them than were read."""
     run = job(state="running", replica="web-1", started=NOW)
     text = why_timer(timer(live=2, runs=(run,)), around(runs_it())).text
-    assert text.startswith("2 runs of it are running on web-1 since")
+    assert text.startswith("2 runs have been running on web-1 since")
     assert " and 1 more, and its next tick" in text
