@@ -101,7 +101,7 @@ def test_it_waits_for_a_store_that_is_away(tmp_path: Path) -> None:
         url = f"redis://127.0.0.1:{closed.getsockname()[1]}/0"
         with served(tmp_path, "--url", url) as address:
             status, body = status_of(f"{address}api/overview")
-            assert (status, json.loads(body)["title"]) == (503, "The store does not answer")
+            assert (status, json.loads(body)["title"]) == (503, "The store cannot be read")
 
 
 @pytest.mark.parametrize(

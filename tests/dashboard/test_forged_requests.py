@@ -21,10 +21,12 @@ def dashboard(still: Tenure) -> Dashboard:
     return Dashboard(still, auth=lambda _scope: "ann")
 
 
-async def token_of(dashboard: Dashboard) -> tuple[bytes, bytes]:
-    """Return the header with the token of the viewer."""
+async def session_of(dashboard: Dashboard) -> list[tuple[bytes, bytes]]:
+    """Return the headers with the cookie and the token of the viewer."""
     reply = await send(dashboard, "GET", b"/api/session", headers=[OWN])
-    return b"x-tenure-token", json.loads(reply.body)["token"].encode()
+    [cookie] = [value.partition(b";")[0] for name, value in reply.headers if name == b"set-cookie"]
+    token = json.loads(reply.body)["token"].encode()
+    return [(b"cookie", cookie), (b"x-tenure-token", token)]
 
 
 async def test_an_action_without_a_token_is_refused(still: Tenure, dashboard: Dashboard) -> None:
@@ -46,7 +48,7 @@ async def test_an_action_without_a_token_is_refused(still: Tenure, dashboard: Da
 async def test_of_a_header_that_is_sent_twice_neither_counts(
     still: Tenure, dashboard: Dashboard, twice: Sequence[tuple[bytes, bytes]]
 ) -> None:
-    headers = [JSON, await token_of(dashboard), *twice]
+    headers = [JSON, *await session_of(dashboard), *twice]
     assert (await send(dashboard, "POST", PAUSE, headers=headers, chunks=[b"{}"])).status == 403
     assert (await send(dashboard, "GET", b"/api/jobs", headers=twice)).status == 403
     assert await still.queues() == []
@@ -59,7 +61,7 @@ async def test_old_browsers_name_the_origin_of_a_read(dashboard: Dashboard) -> N
 
 
 async def test_a_body_without_an_end_is_not_kept(dashboard: Dashboard) -> None:
-    headers = [JSON, OWN, await token_of(dashboard)]
+    headers = [JSON, OWN, *await session_of(dashboard)]
     chunks = [b'{"reason": "', *[b"x" * 1024] * 100]
     reply = await send(dashboard, "POST", PAUSE, headers=headers, chunks=chunks)
     assert reply.status == 413
@@ -68,7 +70,7 @@ async def test_a_body_without_an_end_is_not_kept(dashboard: Dashboard) -> None:
 
 async def test_a_body_that_is_cut_off_does_nothing(still: Tenure, dashboard: Dashboard) -> None:
     """What has arrived may be a whole document by chance."""
-    token = await token_of(dashboard)
+    session = await session_of(dashboard)
     messages = iter(
         [
             {"type": "http.request", "body": b'{"seconds": null}', "more_body": True},
@@ -84,7 +86,7 @@ async def test_a_body_that_is_cut_off_does_nothing(still: Tenure, dashboard: Das
         statuses.append(message.get("status"))
 
     scope = {"type": "http", "method": "POST", "path": PAUSE.decode(), "raw_path": PAUSE}
-    headers = [(b"host", b"x"), JSON, OWN, token]
+    headers = [(b"host", b"x"), JSON, OWN, *session]
     await dashboard({**scope, "query_string": b"", "headers": headers}, receive, respond)
     assert statuses[0] == 400
     assert await still.queues() == []

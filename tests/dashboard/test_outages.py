@@ -83,4 +83,4 @@ async def test_a_store_that_hangs_is_away(
     faults.delay("find", 1000)  # the clock stands still
     async with desk_on(still) as desk:
         answer = await desk.get("api/jobs", 503)
-        assert answer["detail"] == "the store did not answer within 0.05 s"
+        assert answer["detail"] == "The store did not answer within 0.05 s"

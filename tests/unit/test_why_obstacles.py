@@ -59,7 +59,7 @@ def test_a_delay_does_not_hide_that_no_worker_will_take_the_job():
     assert "is due in 1 min, and the only live worker does not serve its queue" in why.text
     assert why.next.startswith("Start a worker that serves it")
     # Slots that are taken now may be free by then.
-    assert why_job(delayed, around(worker(slots=1, held=1))).text == "It is due in 1m."
+    assert why_job(delayed, around(worker(slots=1, held=1))).text == "It is due in 1 min."
 
 
 def test_a_job_that_was_handed_back_after_it_had_failed():
