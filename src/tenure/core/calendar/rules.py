@@ -111,7 +111,8 @@ class Cron(Struct, frozen=True, tag="cron"):
         It visits each tick, so `most` bounds the cost.
         """
         ticks = 0
-        if most > 0:
+        first = self.next_after(after)  # cached, and mostly there is none to visit
+        if most > 0 and first is not None and first <= upto:
             for tick in _calendar(self.expression, self.zone).after(after):
                 if tick > upto:
                     break

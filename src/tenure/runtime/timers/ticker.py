@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from tenure.core.ids import JobIds
-from tenure.core.jobs.records import BATCH_MAX, JobRecord, NewJob
+from tenure.core.jobs.records import JobRecord, NewJob
 from tenure.core.schedules.definition import Plan
 from tenure.core.schedules.documents import ANSWERED_LATE, Decision
 from tenure.core.schedules.records import Commit
@@ -31,6 +31,7 @@ from tenure.runtime.timers.declarations import Declarations
 from tenure.runtime.timers.outages import TimerOutages
 from tenure.runtime.timers.scheduling import Scheduling
 from tenure.runtime.timers.state import TimerState
+from tenure.runtime.timers.tick_batches import TickBatches
 from tenure.runtime.timers.tick_reports import report_ran, report_skipped
 from tenure.runtime.timers.timer_slots import TimerSlots
 from tenure.stores.contract import Store
@@ -43,8 +44,6 @@ log = logging.getLogger("tenure")
 _LOOK_EVERY = 60.0
 # How soon to retry a tick at its limit. The end of a run in this process wakes it earlier.
 _HELD = 1.0
-# The most ticks in one call: those that are due together share it.
-_AT_ONCE = BATCH_MAX
 # After this time an unanswered tick is only looked up, not sent again: its run may be finished and
 # pruned by then. Finished runs are kept for at least 60 s.
 _SENT_FOR = 20.0
@@ -100,9 +99,9 @@ class Ticker:
             stopped=self._stopped,
             on_declared=self.look_again,
         )
-        self._slots = TimerSlots(self._clock, events, backlog, self._timers)
-        self._room = asyncio.Semaphore(_AT_ONCE)
-        self._room_unlocked = asyncio.Semaphore(_AT_ONCE)
+        self._slots = TimerSlots(self._clock, events, backlog)
+        self._room = TickBatches()
+        self._room_unlocked = TickBatches()
         self._held: dict[
             TimerState, None
         ] = {}  # a dict, for an order that does not depend on addresses
@@ -210,6 +209,7 @@ class Ticker:
             return _HELD
         move = self._move(timer, step, replica, waits=waits)
         timer.pending = move.id
+        self._slots.send(timer)
         try:
             answer = await self._send(timer, move)
             if answer is None:
@@ -221,7 +221,7 @@ class Ticker:
         finally:
             if timer.outage is None:
                 timer.pending = ""
-            self.slot_freed()
+            self._slots.answered(timer)
 
     def _move(self, timer: TimerState, step: Step, replica: str, *, waits: bool) -> Advance:
         plan, id_ = timer.plan, self._ids.make()
