@@ -36,5 +36,5 @@ async def test_timers_that_are_due_together_share_a_few_calls(store: Store, cloc
         await clock.advance(65)
         after = [replica.faults.calls["commit"] for replica in fleet.replicas]
     assert ran == {f"t{number}": 1 for number in range(TIMERS)}
-    # Of 50, 100 and 20 ticks.
+    # Of 20, 80 and 70 ticks.
     assert [now - then for now, then in zip(after, before, strict=True)] == [3, 3]

@@ -43,21 +43,21 @@ async def turns() -> None:
 
 
 async def test_the_first_batch_leaves_before_the_rest_is_decided():
-    assert await Burst(TickBatches(), 500).sizes() == [50, 100, 200, 150]
+    assert await Burst(TickBatches(), 500).sizes() == [20, 80, 200, 200]
 
 
 async def test_a_batch_never_exceeds_what_a_call_takes():
-    assert await Burst(TickBatches(), 800).sizes() == [50, 100, 200, 200, 200, 50]
+    assert await Burst(TickBatches(), 800).sizes() == [20, 80, 200, 200, 200, 100]
 
 
 async def test_each_burst_begins_with_a_small_batch():
     batches = TickBatches()
     await Burst(batches, 500).sizes()
-    assert await Burst(batches, 500).sizes() == [50, 100, 200, 150]
+    assert await Burst(batches, 500).sizes() == [20, 80, 200, 200]
 
 
 async def test_few_ticks_share_one_batch():
-    assert await Burst(TickBatches(), 50).sizes() == [50]
+    assert await Burst(TickBatches(), 20).sizes() == [20]
 
 
 async def test_ticks_that_are_cancelled_leave_their_places():
@@ -67,4 +67,4 @@ async def test_ticks_that_are_cancelled_leave_their_places():
     for task in burst.tasks:
         task.cancel()
     await asyncio.gather(*burst.tasks, return_exceptions=True)
-    assert await Burst(batches, 500).sizes() == [50, 100, 200, 150]
+    assert await Burst(batches, 500).sizes() == [20, 80, 200, 200]

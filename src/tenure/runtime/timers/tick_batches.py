@@ -1,9 +1,8 @@
 """Decides how many ticks of one worker go to the store together when many are due at once.
 
 The first batch is small: it leaves before the rest is decided, so that the first runs start early.
-Later batches are twice as large each, so that 500 ticks take four calls. Of a hundred replicas
-each has sent its first batch after a tenth of the work of all, and by then nearly every tick has
-been sent by some replica: timers wake up in an order that differs between replicas.
+Later ones grow quickly, so that 500 ticks take four calls. In a large fleet the first batches of all
+replicas contain nearly every tick: timers wake up in an order that differs between replicas.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from tenure.core.jobs.records import BATCH_MAX
 
 __all__ = ["TickBatches"]
 
-_FIRST: Final = 50
+_FIRST: Final = 20
+# Each batch is so many times as large as the last one, up to the most that a call takes.
+_GROWTH: Final = 4
 
 
 class TickBatches:
@@ -40,9 +41,10 @@ class TickBatches:
     async def __aexit__(self, *error: object) -> None:
         self._room.release()
         self._leave()
-        if self._present >= self._size and self._size < BATCH_MAX:  # some wait outside
-            self._size += 1
-            self._room.release()
+        for _ in range(_GROWTH - 1):
+            if self._present >= self._size and self._size < BATCH_MAX:  # some wait outside
+                self._size += 1
+                self._room.release()
 
     def _leave(self) -> None:
         self._present -= 1
