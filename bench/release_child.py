@@ -1,7 +1,8 @@
 """One scenario on the tree that PYTHONPATH names; it uses only what both trees have.
 
 `recover URL JOBS`: a replica dies with so many jobs, another one recovers them.
-`burst URL TIMERS REPLICAS`: that many timers on each replica are due at one instant.
+`burst URL TIMERS PROCESSES REPLICAS START`: a fleet of so many processes with so many replicas in
+each, all with the same timers, which are due at one instant in START seconds.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import multiprocessing
 import sys
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 from tenure import Tenure, Tick
 from tenure.testing import Faults, FaultyStore
 
 SLICE = 200
-# Seconds after the instant by which all ticks are decided, on a machine with two cores.
-WINDOW = 25.0
+# Seconds after the instant by which all ticks are decided, on a busy machine with two cores.
+WINDOW = 150.0
+# A replica has decided all of its ticks after so many seconds without a call or an answer.
+QUIET = 4.0
 
 
 async def recover(url: str, jobs: int) -> dict[str, Any]:
@@ -57,76 +62,145 @@ async def recover(url: str, jobs: int) -> dict[str, Any]:
 class Replica:
     """One app of the fleet in this process, with counts of its store calls."""
 
-    def __init__(self, url: str, timers: int, late: dict[str, float]) -> None:
+    def __init__(self, url: str, cron: str, timers: int) -> None:
         self.faults = Faults()
         store = _Counting(FaultyStore(url, self.faults))
-        self.answers = store.outcomes
+        self.answers, self.waiting = store.outcomes, store.waiting
+        self.timers = timers
+        self.late: dict[str, float] = {}
         self.app = Tenure(store)
 
         async def work(tick: Tick) -> None:
-            at = f"{tick.name} {tick.nominal}"
-            assert at not in late, "a tick ran twice"
-            late[at] = time.time() - tick.scheduled.timestamp()
+            assert tick.name not in self.late, "a tick ran twice"
+            self.late[tick.name] = time.time() - tick.scheduled.timestamp()
 
         for number in range(timers):
-            self.app.timer(cron="*/1 * * * *", name=f"timer {number}")(work)
+            self.app.timer(cron=cron, name=f"timer {number}")(work)
+
+    def begin(self) -> None:
+        self.faults.calls.clear()
+        self.answers.clear()
+
+    async def has_decided(self) -> bool:
+        """Return whether it knows the outcome of all ticks.
+
+        It does not send all of them: declarations, too, tell it which ones have passed.
+        """
+        before = self.answers.total()
+        if before < self.timers:
+            await asyncio.sleep(QUIET)
+        return 0 < before == self.answers.total() and not self.waiting.total()
+
+    def counts(self) -> dict[str, int]:
+        """Return how often it has sent ticks, and was refused."""
+        calls, answers = self.faults.calls, self.answers
+        return {
+            "calls": calls["commit"] + calls["advance"],
+            "refusals": answers["stale"] + answers["passed"],
+        }
 
 
 class _Counting:
     """Counts how the store answers ticks: moves, commits, and those sent through a part of it."""
 
-    def __init__(self, store: Any, outcomes: Counter[str] | None = None) -> None:
+    def __init__(self, store: Any, whole: _Counting | None = None) -> None:
         self._store = store
-        self.outcomes: Counter[str] = Counter() if outcomes is None else outcomes
+        self.outcomes: Counter[str] = Counter() if whole is None else whole.outcomes
+        self.waiting: Counter[str] = Counter() if whole is None else whole.waiting
         if hasattr(store, "schedules") and not callable(store.schedules):
-            self.schedules = _Counting(store.schedules, self.outcomes)
+            self.schedules = _Counting(store.schedules, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def clone(self) -> Any:
-        return self._store.clone()
+        return _Counting(self._store.clone(), self)
 
     async def advance(self, move: Any) -> Any:
-        answer = await self._store.advance(move)
+        with self._waits():
+            answer = await self._store.advance(move)
         self.outcomes[answer.outcome] += 1
         return answer
 
     async def commit(self, commits: Any) -> Any:
-        answers = await self._store.commit(commits)
+        with self._waits():
+            answers = await self._store.commit(commits)
         self.outcomes.update(answer.outcome for answer in answers)
         return answers
 
+    @contextmanager
+    def _waits(self) -> Iterator[None]:
+        self.waiting["calls"] += 1
+        try:
+            yield
+        finally:
+            self.waiting["calls"] -= 1
 
-async def burst(url: str, timers: int, replicas: int) -> dict[str, Any]:
-    late: dict[str, float] = {}
-    fleet = [Replica(url, timers, late) for _ in range(replicas)]
-    # Start early in a minute: all replicas have to join before the next instant.
-    if (passed := time.time() % 60) > 20:
-        await asyncio.sleep(60 - passed)
+
+async def run_part(fleet: list[Replica], at: int, timers: int) -> dict[str, Any]:
+    """Run the replicas of one process until they have decided the ticks of the second `at`."""
     async with AsyncExitStack() as stack:
         for replica in fleet:
             await stack.enter_async_context(replica.app)
-            await stack.enter_async_context(replica.app.worker(timer_concurrency=timers))
-        assert time.time() % 60 < 55, "the replicas took too long to start"
-        before = [Counter(replica.faults.calls) for replica in fleet]
-        outcomes = [Counter(replica.answers) for replica in fleet]
-        await asyncio.sleep(60 - time.time() % 60 + WINDOW)
-        calls = [
-            Counter(replica.faults.calls) - then
-            for replica, then in zip(fleet, before, strict=True)
-        ]
-        answers = [replica.answers - then for replica, then in zip(fleet, outcomes, strict=True)]
-    assert len(late) == timers, f"{len(late)} of {timers} ticks ran"
+            worker = replica.app.worker(timer_concurrency=timers)
+            await (await stack.enter_async_context(worker)).ready()
+        await asyncio.sleep(1)  # timers wait for their instants
+        assert time.time() < at - 1, "the replicas took too long to start"
+        await asyncio.sleep(at - 0.5 - time.time())
+        for replica in fleet:
+            replica.begin()
+        await asyncio.sleep(at - time.time())
+        while not all([await replica.has_decided() for replica in fleet]):
+            assert time.time() < at + WINDOW, "the replicas took too long to decide"
+        counts = [replica.counts() for replica in fleet]
+        late = {name: seconds for replica in fleet for name, seconds in replica.late.items()}
+        await asyncio.to_thread(_all_decided.wait, WINDOW)  # others would notice that these leave
+    return {"late": late, "fleet": counts}
+
+
+def burst(url: str, timers: int, processes: int, replicas: int, start: int) -> dict[str, Any]:
+    """Fork the processes after the timers are declared, which takes longer than to run them."""
+    global _all_decided  # noqa: PLW0603 - forked processes inherit it
+    fork = multiprocessing.get_context("fork")
+    _all_decided = fork.Barrier(processes)
+    at = int(time.time()) + start
+    moment = time.gmtime(at)
+    cron = f"{moment.tm_sec} {moment.tm_min} * * * *"
+    fleet = [Replica(url, cron, timers) for _ in range(replicas)]
+    reports: Any = fork.SimpleQueue()
+
+    def run() -> None:
+        report = {"error": "ended before its report"}
+        try:
+            report = asyncio.run(run_part(fleet, at, timers))
+        except Exception as error:  # noqa: BLE001 - the parent waits for each report
+            _all_decided.abort()
+            report = {"error": repr(error)}
+        finally:
+            reports.put(report)
+
+    parts = [fork.Process(target=run, daemon=True) for _ in range(processes)]
+    for part in parts:
+        part.start()
+    answers = [reports.get() for _ in parts]
+    for part in parts:
+        part.join()
+    if errors := [report["error"] for report in answers if "error" in report]:
+        return {"errors": errors}
+    late = [seconds for report in answers for seconds in report["late"].values()]
+    names = {name for report in answers for name in report["late"]}
+    assert len(late) == len(names) == timers, f"{len(names)} of {timers} ticks, {len(late)} runs"
+    counts = [replica for report in answers for replica in report["fleet"]]
     return {
-        "late": sorted(late.values()),
-        "calls": max(counts["commit"] + counts["advance"] for counts in calls),
-        "refused": max(counts["stale"] + counts["passed"] for counts in answers),
+        "late": sorted(late),
+        "calls": max(replica["calls"] for replica in counts),
+        "refusals": max(replica["refusals"] for replica in counts),
     }
 
 
 if __name__ == "__main__":
     logging.disable()
     role, url, *sizes = sys.argv[1:]
-    scenario: Any = {"recover": recover, "burst": burst}[role]
-    print(json.dumps(asyncio.run(scenario(url, *map(int, sizes)))))
+    numbers = [int(size) for size in sizes]
+    report = asyncio.run(recover(url, *numbers)) if role == "recover" else burst(url, *numbers)
+    print(json.dumps(report))

@@ -1,7 +1,9 @@
 """Compare this tree with an earlier commit of it; run by `make bench-releases BEFORE=<commit>`.
 
 Two things that grow with the fleet: the recovery of 10,000 jobs of one dead replica, and 500 timers
-on many replicas that are due at one instant. Both trees take turns on the same servers.
+on many replicas that are due at one instant. Both trees take turns on the same servers, each with
+an empty database. BENCH_STORES and BENCH_ROLES choose a part, such as `redis` and `burst`. Each
+replica of a burst is a process: in one process, the replicas would only wait for each other.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +26,18 @@ from bench.rig import ROOT, Table, as_markdown, machine, note, percentile, write
 
 SHORT = bool(os.environ.get("BENCH_SHORT"))
 CHILD = Path(__file__).with_name("release_child.py")
-ROUNDS = 1 if SHORT else 5
+ROUNDS = 1 if SHORT else 9
 JOBS = 1_000 if SHORT else 10_000
 TIMERS = 50 if SHORT else 500
-REPLICAS = {"redis": 10 if SHORT else 100, "postgres": 5 if SHORT else 20}
+FLEETS = {"redis": (4, 2) if SHORT else (100, 1), "postgres": (2, 2) if SHORT else (20, 1)}
+"""Processes, and replicas in each."""
+BURSTS = 1 if SHORT else 3
+START = 15 if SHORT else 40
+"""Seconds in which a fleet starts; if they do not suffice, it is tried again with more."""
+STORES = os.environ.get("BENCH_STORES", "sqlite redis postgres").split()
+ROLES = os.environ.get("BENCH_ROLES", "recover burst").split()
+# Over a minute, before this run adds to it.
+_LOAD = os.getloadavg()[0]
 
 Pairs = dict[str, list[dict[str, Any]]]
 
@@ -35,20 +47,36 @@ def run(tree: Path, role: str, url: str, *arguments: int) -> dict[str, Any]:
     command = [sys.executable, str(CHILD), role, url, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
 
 
-def take_turns(trees: dict[str, Path], place: Place, role: str, *arguments: int) -> Pairs:
+def recover(tree: Path, place: Place) -> dict[str, Any]:
+    return run(tree, "recover", place.fresh(), JOBS)
+
+
+def burst(tree: Path, place: Place, fleet: tuple[int, int]) -> dict[str, Any]:
+    for start in (START, 2 * START, 4 * START):
+        report = run(tree, "burst", place.fresh(), TIMERS, *fleet, start)
+        if "errors" not in report:
+            return report
+        note(f"{len(report['errors'])} processes failed: {report['errors'][0]}")
+    message = "the fleet did not start in time, or took too long"
+    raise RuntimeError(message)
+
+
+def take_turns(
+    trees: dict[str, Path], rounds: int, measure: Callable[[Path], dict[str, Any]]
+) -> Pairs:
     reports: Pairs = {name: [] for name in trees}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         order = list(trees.items())
         for name, tree in order if number % 2 else order[::-1]:
-            note(f"{role}, round {number + 1} of {ROUNDS}, {name}")
-            reports[name].append(run(tree, role, place.fresh(), *arguments))
+            note(f"round {number + 1} of {rounds}, {name}")
+            reports[name].append(measure(tree))
     return reports
 
 
@@ -70,16 +98,32 @@ def recovery_row(store: str, reports: Pairs) -> list[str]:
 
 
 def burst_rows(store: str, reports: Pairs) -> Table:
+    processes, replicas = FLEETS[store]
     rows = []
     for name, reports_of_tree in reports.items():
-        late = [1000 * value for report in reports_of_tree for value in report["late"]]
         calls = max(report["calls"] for report in reports_of_tree)
-        refusals = max(report["refused"] for report in reports_of_tree)
+        refusals = max(report["refusals"] for report in reports_of_tree)
+        late = [statistics.median(lateness(name, reports, part)) for part in (50, 99, 100)]
         rows.append([
-            store, f"{REPLICAS[store]}", name, f"{calls}", f"{refusals}",
-            f"{percentile(late, 50):.0f}", f"{percentile(late, 99):.0f}", f"{max(late):.0f}",
+            store, f"{processes} x {replicas}", name, f"{calls}", f"{refusals}",
+            *(f"{1000 * seconds:.0f}" for seconds in late),
         ])  # fmt: skip
+    ratios = [
+        statistics.median(
+            now / before
+            for before, now in zip(
+                lateness("before", reports, part), lateness("now", reports, part), strict=True
+            )
+        )
+        for part in (50, 99, 100)
+    ]
+    rows.append([store, "", "ratio", "", "", *(f"{ratio:.2f}" for ratio in ratios)])
     return rows
+
+
+def lateness(name: str, reports: Pairs, part: float) -> list[float]:
+    """Return a percentile of the ticks of each round."""
+    return [percentile(report["late"], part) for report in reports[name]]
 
 
 def main() -> None:
@@ -88,8 +132,8 @@ def main() -> None:
         "store", "calls before", "calls now", "ratio", "s before", "s now", "ratio of time",
     ]]  # fmt: skip
     bursts = [[
-        "store", "replicas", "tree", "calls per replica, most", "refusals per replica, most",
-        "p50 ms", "p99 ms", "most ms",
+        "store", "processes x replicas", "tree",
+        "calls per replica, most", "refusals per replica, most", "p50 ms", "p99 ms", "most ms",
     ]]  # fmt: skip
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -98,21 +142,35 @@ def main() -> None:
         subprocess.run([*git, "add", "--detach", "--quiet", str(earlier), commit], check=True)
         stack.callback(subprocess.run, [*git, "remove", "--force", str(earlier)], check=True)
         trees = {"before": earlier, "now": ROOT}
-        for store in ("sqlite", "redis", "postgres"):
+        for store in STORES:
             place = stack.enter_context(open_place(store))
-            recoveries.append(recovery_row(store, take_turns(trees, place, "recover", JOBS)))
-            if store in REPLICAS:
-                sizes = (TIMERS, REPLICAS[store])
-                bursts += burst_rows(store, take_turns(trees, place, "burst", *sizes))
+            note(store)
+            if "recover" in ROLES:
+                pairs = take_turns(trees, ROUNDS, partial(recover, place=place))
+                recoveries.append(recovery_row(store, pairs))
+            if "burst" in ROLES and store in FLEETS:
+                measure = partial(burst, place=place, fleet=FLEETS[store])
+                bursts += burst_rows(store, take_turns(trees, BURSTS, measure))
     tables = {
-        "releases-recovery": as_markdown(recoveries),
-        "releases-burst": as_markdown(bursts),
+        name: as_markdown(table)
+        for name, table in {"releases-recovery": recoveries, "releases-burst": bursts}.items()
+        if len(table) > 1
     }
-    for name, table in tables.items():
-        print(f"\n{name}\n{table}")
+    for name, text in tables.items():
+        print(f"\n{name}\n{text}")
     note(f"took {time.monotonic() - begin:.0f} s")
-    if not SHORT:
-        write({"releases-machine": machine(f"{ROUNDS} rounds, compared with {commit}."), **tables})
+    if not SHORT and len(STORES) == 3:
+        write({**conditions(commit, tables), **tables})
+
+
+def conditions(commit: str, tables: dict[str, str]) -> dict[str, str]:
+    """Return where and when these tables were measured, and how busy the machine was besides."""
+    rounds = {"releases-recovery": ROUNDS, "releases-burst": BURSTS}
+    others = f"load {_LOAD:.0f} before the start"
+    return {
+        f"{name}-machine": machine(f"{rounds[name]} rounds, compared with {commit}; {others}.")
+        for name in tables
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Decides how many ticks of one worker go to the store together when many are due at once.
 
 The first batch is small: it leaves before the rest is decided, so that the first runs start early.
-Later ones grow quickly, so that 500 ticks take four calls. In a large fleet the first batches of all
-replicas contain nearly every tick: timers wake up in an order that differs between replicas.
+Later ones grow quickly, so that 500 ticks take four calls. In a large fleet the first batches of
+all replicas contain nearly every tick: timers wake up in an order that differs between replicas.
 """
 
 from __future__ import annotations
