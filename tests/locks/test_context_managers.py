@@ -28,6 +28,7 @@ import pytest
 import tenure
 from tenure import Tenure, blocking, current_job
 from tenure.http import AsyncClient, Client
+from tenure.runtime.timers.tick_batches import TickBatches
 
 TTL = 600
 _NOT_FOR_USERS = ("testing", "cli", "__main__")
@@ -131,6 +132,13 @@ async def transaction(folder: Path) -> AsyncIterator[Any]:
         await job.result()
 
 
+@asynccontextmanager
+async def tick_batches(_: Path) -> AsyncIterator[Any]:
+    batches = TickBatches()
+    yield batches
+    assert batches._present == 0
+
+
 ASYNC_ROWS: dict[str, AsyncRow] = {
     "tenure.locks.lock.Lock": lock,
     "tenure.locks.lock.Semaphore": semaphore,
@@ -139,6 +147,7 @@ ASYNC_ROWS: dict[str, AsyncRow] = {
     "tenure.app.Tenure": app,
     "tenure.jobs.worker.EmbeddedWorker": worker,
     "tenure.runtime.attempts.transaction.JobTransaction": transaction,
+    "tenure.runtime.timers.tick_batches.TickBatches": tick_batches,
     "tenure.http.client.client.AsyncClient": client,
 }
 
